@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Lint, types, import contracts; the README's own two commands; tests with PyTorch as the judge; conformance; corpus.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+work=${CI_WORK:-$PWD/.ci-work}
+mkdir -p "$work"
+
+step() { printf '\n=== %s (%ss)\n' "$1" "$SECONDS"; }
+
+step "README: run the example"
+bash ci/readme_command.sh run
+step "README: install and test"
+bash ci/readme_command.sh test
+
+step "environment for the checks"
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" install -q -e '.[test,dev]'
+python=$work/venv/bin/python
+
+step "lint, types, import contracts"
+bash ci/lint.sh "$python"
+step "install size and import time"
+"$python" ci/check_import.py
+
+step "real models nobody here wrote"
+bash ci/fetch_models.sh "$work/models"
+export GPUJIT_TEST_MODELS=$work/models
+
+step "tests with PyTorch as the judge"
+"$work/venv/bin/pip" install -q torch==2.13.0
+"$python" -m pytest -q -m 'torch or not torch' --durations=10
+step "interpreter against PyTorch, one run"
+OMP_NUM_THREADS=1 "$python" bench/silero.py "$work/models/silero_vad.jit" --check
+printf '\n=== done (%ss)\n' "$SECONDS"

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Style, types and import contracts. Usage: lint.sh [PYTHON]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=${1:-python3}
+bin=$(dirname "$(command -v "$python")")
+"$bin/ruff" check gpujit tests ci bench examples
+"$bin/mypy"
+"$bin/lint-imports" --config setup.cfg
+"$python" ci/check_tree.py

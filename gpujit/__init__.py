@@ -1,0 +1,43 @@
+"""TorchScript without PyTorch. Public names are loaded when first used, so that importing gpujit costs next to nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Where each public name lives.
+_PUBLIC = {
+    "load": "gpujit.api",
+    "ScriptModule": "gpujit.api",
+    "ScriptMethod": "gpujit.api",
+    "manual_seed": "gpujit.ops.random",
+    "GpujitError": "gpujit.support.errors",
+    "LoadError": "gpujit.support.errors",
+    "ArgumentError": "gpujit.support.errors",
+    "OpError": "gpujit.support.errors",
+    "ScriptRuntimeError": "gpujit.support.errors",
+    "Error": "gpujit.support.errors",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+if TYPE_CHECKING:
+    from gpujit.api import ScriptMethod, ScriptModule, load
+    from gpujit.ops.random import manual_seed
+    from gpujit.support.errors import ArgumentError, Error, GpujitError, LoadError, OpError, ScriptRuntimeError
+
+
+def __getattr__(name: str) -> Any:
+    home = _PUBLIC.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gpujit' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -1,0 +1,315 @@
+"""The public API with torch.jit's names: ``load`` and the modules it returns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from gpujit.ir import types as T
+from gpujit.ir.graph import Graph
+from gpujit.ir.module import Function, named_modules, submodules
+from gpujit.ir.schema import Schema
+from gpujit.ir.values import ScriptObject
+from gpujit.ops import quantized
+from gpujit.passes.inline import inlined
+from gpujit.runtime.lower import Lowerer
+from gpujit.runtime.values import bind_arguments, convert_attribute
+from gpujit.runtime.vm import Interpreter
+from gpujit.serialization import reader
+from gpujit.support.errors import UnknownAttributeError
+
+
+class _Program:
+    """What the modules of one file share: the interpreter and the archive's source."""
+
+    def __init__(self, xp: Any) -> None:
+        self.lowerer = Lowerer(xp)
+        self.interpreter = Interpreter(self.lowerer)
+        self.loaded: reader.Loaded | None = None
+        self._lock = threading.RLock()
+
+    def run(self, function: Function, args: list[Any]) -> Any:
+        """Run a function on run-time values."""
+        code = self.lowerer.find(function)
+        if code is None:
+            # Compiling reads and fills shared tables; running does not.
+            with self._lock:
+                code = self.lowerer.code(function)
+        with np.errstate(all="ignore"):
+            return self.interpreter.run(code, args)
+
+
+def load(
+    f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None = None, _restore_shapes: bool = False
+) -> ScriptModule:
+    """A module from a TorchScript archive (as torch.jit.load).
+
+    Args:
+        f: a path, bytes, or a readable file object.
+        map_location: where storages go and what device literals in the code become: a device such as ``"cpu"``, a dict
+            from device to device, or a function of (storage, location).
+        _extra_files: names of extra files; their values are filled in (bytes where the given value is bytes, else str).
+        _restore_shapes: accepted for compatibility; types in graphs carry no shapes.
+    Returns: the root module. Weights of a file given by path are mapped, not copied; writing to them stays in memory.
+    Raises LoadError or one of its subclasses; nothing of the file is run and nothing is written.
+    """
+    program = _Program(np)
+    loaded = reader.read(
+        f, map_location=map_location, extra_files=_extra_files, run_method=program.run, unpack_custom=quantized.unpack_state
+    )
+    program.loaded = loaded
+    if loaded.uses_quantised:
+        program.lowerer.rules = quantized.QTENSOR_RULES
+    return ScriptModule(loaded.root, program)
+
+
+class ScriptMethod:
+    """A method of a module: call it, or look at its ``schema``, ``graph`` and ``code``."""
+
+    def __init__(self, owner: ScriptObject, function: Function, program: _Program) -> None:
+        self._owner = owner
+        self._function = function
+        self._program = program
+
+    @property
+    def name(self) -> str:
+        return self._function.short_name
+
+    @property
+    def schema(self) -> Schema:
+        """The declared signature, ``self`` first."""
+        return self._function.schema
+
+    @property
+    def graph(self) -> Graph:
+        """The method's graph, calls left as calls."""
+        return self._function.graph
+
+    @property
+    def inlined_graph(self) -> Graph:
+        """The graph with all known calls replaced by their bodies."""
+        return inlined(self._function.graph)
+
+    @property
+    def code(self) -> str:
+        """The source text as the archive holds it."""
+        return _source_text(self._function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the method. Tensors may be anything with ``__array__`` or ``__dlpack__``; results are NumPy arrays.
+
+        Raises ArgumentError for arguments that do not fit, ScriptRuntimeError or OpError when the program fails.
+        """
+        values = bind_arguments(self._function.schema, args, kwargs, skip=1)
+        return _wrap(self._program.run(self._function, [self._owner, *values]), self._program)
+
+    def __repr__(self) -> str:
+        return f"<ScriptMethod {self._function.name}>"
+
+
+def _source_text(function: Function) -> str:
+    place = function.source
+    if place is None:
+        return ""
+    lines = place.source.lines()[place.line - 1 : place.end_line]
+    return "\n".join(line[place.column :] if line[: place.column].isspace() or not line else line for line in lines) + "\n"
+
+
+def _wrap(value: Any, program: _Program) -> Any:
+    """A result as callers see it: objects of scripted classes become modules or objects with attributes."""
+    if isinstance(value, ScriptObject):
+        return ScriptModule(value, program)
+    if isinstance(value, list):
+        return [_wrap(v, program) for v in value] if any(isinstance(v, (ScriptObject, list, tuple, dict)) for v in value) else value
+    if type(value) is tuple:
+        return tuple(_wrap(v, program) for v in value)
+    if isinstance(value, dict):
+        return {k: _wrap(v, program) for k, v in value.items()}
+    return value
+
+
+class ScriptModule:
+    """A loaded module (or an object of a scripted class), with the interface of torch.jit.ScriptModule.
+
+    Attributes read and write under their own names; writing checks the declared type. Two wrappers of one object are
+    equal. Calling a module that writes none of its attributes is safe from many threads at once.
+    """
+
+    _object: ScriptObject
+    _program: _Program
+
+    def __init__(self, object_: ScriptObject, program: _Program) -> None:
+        object.__setattr__(self, "_object", object_)
+        object.__setattr__(self, "_program", program)
+
+    # ----------------------------------------------------------------------------------------------- calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run ``forward`` with the module's forward hooks around it. See ScriptMethod.__call__."""
+        t = self._object.type
+        function = t.methods.get("forward")
+        if function is None:
+            raise UnknownAttributeError(f"{t.name} has no method 'forward'; it has {sorted(t.methods)}")
+        values = bind_arguments(function.schema, args, kwargs, skip=1)
+        run = self._program.run
+        for hook in t.forward_pre_hooks:
+            result = run(t.methods[hook], [self._object, tuple(values)])
+            if result is not None:
+                values = list(result) if isinstance(result, tuple) else [result]
+        result = run(function, [self._object, *values])
+        for hook in t.forward_hooks:
+            changed = run(t.methods[hook], [self._object, tuple(values), result])
+            if changed is not None:
+                result = changed
+        return _wrap(result, self._program)
+
+    # -------------------------------------------------------------------------------------------- attributes
+
+    def __getattr__(self, name: str) -> Any:
+        t = self._object.type
+        if name in t.slot_of:
+            value = self._object.slots[t.slot_of[name]]
+            return _wrap(value, self._program)
+        if name in t.methods:
+            return ScriptMethod(self._object, t.methods[name], self._program)
+        if name in t.constants:
+            return t.constants[name][1]
+        getter = t.methods.get(f"__{name}_getter")
+        if getter is not None:
+            return ScriptMethod(self._object, getter, self._program)()
+        raise UnknownAttributeError(f"{t.name} has no attribute or method {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        t = self._object.type
+        if name in t.slot_of:
+            self._object.set(name, convert_attribute(value, t.attributes[name], t.name, name))
+            return
+        setter = t.methods.get(f"__{name}_setter")
+        if setter is not None:
+            ScriptMethod(self._object, setter, self._program)(value)
+            return
+        kind = "a constant" if name in t.constants else "not an attribute"
+        raise UnknownAttributeError(f"{name!r} is {kind} of {t.name}; its attributes are {list(t.attributes)}")
+
+    def __dir__(self) -> list[str]:
+        t = self._object.type
+        return sorted({*object.__dir__(self), *t.attributes, *t.constants, *t.methods})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ScriptModule) and other._object is self._object
+
+    def __hash__(self) -> int:
+        return id(self._object)
+
+    @property
+    def original_name(self) -> str:
+        """Name of the class the module was made from."""
+        return self._object.type.name.rpartition(".")[2]
+
+    def __repr__(self) -> str:
+        lines = [f"ScriptModule(original_name={self.original_name}"]
+        for name, child in self.named_children():
+            inner = repr(child).replace("\n", "\n  ")
+            lines.append(f"  ({name}): {inner}")
+        return "\n".join(lines) + ("\n)" if len(lines) > 1 else ")")
+
+    # ---------------------------------------------------------------------------------------------- contents
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, ScriptModule]]:
+        """This module and all below it, with dotted names; a module met twice comes once."""
+        for name, module in named_modules(self._object, prefix):
+            yield name, ScriptModule(module, self._program)
+
+    def modules(self) -> Iterator[ScriptModule]:
+        """The modules of ``named_modules``."""
+        return (m for _, m in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, ScriptModule]]:
+        """Modules that are attributes of this one."""
+        for name, module in submodules(self._object):
+            yield name, ScriptModule(module, self._program)
+
+    def children(self) -> Iterator[ScriptModule]:
+        """The modules of ``named_children``."""
+        return (m for _, m in self.named_children())
+
+    def _named(self, kind: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        modules = named_modules(self._object, prefix) if recurse else [(prefix, self._object)]
+        for path, module in modules:
+            for name in getattr(module.type, kind):
+                value = module.get(name) if name in module.type.slot_of else None
+                if value is not None and id(value) not in seen:
+                    seen.add(id(value))
+                    yield (f"{path}.{name}" if path else name), value
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Any]]:
+        """Names and arrays of the parameters; a shared one comes once."""
+        return self._named("parameters", prefix, recurse)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Any]:
+        """The arrays of ``named_parameters``."""
+        return (v for _, v in self.named_parameters(recurse=recurse))
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Any]]:
+        """Names and arrays of the buffers; a shared one comes once."""
+        return self._named("buffers", prefix, recurse)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Any]:
+        """The arrays of ``named_buffers``."""
+        return (v for _, v in self.named_buffers(recurse=recurse))
+
+    def state_dict(self, prefix: str = "") -> dict[str, Any]:
+        """Parameters and buffers by dotted name, module by module; the arrays are the module's own, not copies."""
+        found: dict[str, Any] = {}
+        stack = [(prefix, self._object)]
+        while stack:
+            path, module = stack.pop()
+            for name in (*module.type.parameters, *module.type.buffers):
+                value = module.get(name) if name in module.type.slot_of else None
+                if value is not None:
+                    found[path + name] = value
+            stack.extend(reversed([(f"{path}{n}.", m) for n, m in submodules(module)]))
+        return found
+
+    def train(self, mode: bool = True) -> ScriptModule:
+        """Set ``training`` on every module; returns this one."""
+        for _, module in named_modules(self._object):
+            if module.type.attributes.get("training") == T.BOOL:
+                module.set("training", bool(mode))
+        return self
+
+    def eval(self) -> ScriptModule:
+        """``train(False)``."""
+        return self.train(False)
+
+    # ----------------------------------------------------------------------------------------------- looking
+
+    def _forward(self) -> ScriptMethod:
+        function = self._object.type.methods.get("forward")
+        if function is None:
+            raise UnknownAttributeError(f"{self._object.type.name} has no method 'forward'")
+        return ScriptMethod(self._object, function, self._program)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of ``forward``, calls left as calls."""
+        return self._forward().graph
+
+    @property
+    def inlined_graph(self) -> Graph:
+        """The graph of ``forward`` with known calls replaced by their bodies."""
+        return self._forward().inlined_graph
+
+    @property
+    def code(self) -> str:
+        """The source of ``forward`` as the archive holds it."""
+        return self._forward().code
+
+    @property
+    def methods(self) -> dict[str, ScriptMethod]:
+        """All methods by name."""
+        return {n: ScriptMethod(self._object, f, self._program) for n, f in self._object.type.methods.items()}

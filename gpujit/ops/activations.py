@@ -1,0 +1,275 @@
+"""Activation functions: relu and its kin, gelu, silu, soft and hard forms, gated units.
+
+Several steps over one array reuse one temporary and run in blocks, see ``numeric.in_blocks``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gpujit.ir.values import Array
+from gpujit.ops.numeric import in_blocks
+from gpujit.ops.pointwise import FLOAT_ONLY, FLOAT_OR_COMPLEX, NO_BOOL, REAL_ONLY
+from gpujit.ops.registry import library, out_form, pointwise
+from gpujit.ops.special import erf_of
+from gpujit.ops.unary import sigmoid
+from gpujit.support.errors import DTypeError, OpError, ShapeError
+
+_REAL_NUMBERS = {**NO_BOOL, **REAL_ONLY}
+
+# ---------------------------------------------------------------------------------------- pieces of straight lines
+
+
+@pointwise("aten::relu(Tensor self) -> Tensor", refuse=_REAL_NUMBERS, inplace=True, out="out", onnx="Relu")
+def relu(m: Any, x: Array) -> Array:
+    """max(x, 0); NaN stays NaN."""
+    return m.maximum(x, 0)
+
+
+@pointwise("aten::relu6(Tensor self) -> Tensor", refuse=_REAL_NUMBERS, inplace=True)
+def relu6(m: Any, x: Array) -> Array:
+    """``x`` kept within 0 and 6."""
+    return m.minimum(m.maximum(x, 0), 6)
+
+
+@pointwise(
+    "aten::hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor",
+    refuse=_REAL_NUMBERS, inplace=True, out="out",
+)  # fmt: skip
+def hardtanh(m: Any, x: Array, low: Any, high: Any) -> Array:
+    """``x`` kept within the two numbers."""
+    if x.dtype.kind in "iu":
+        low, high = int(low), int(high)
+        if x.dtype.kind == "u" and low < 0:
+            raise OpError(f"aten::hardtanh: min_val={low} is negative, the tensor is {x.dtype}; take a signed or floating dtype")
+    return m.minimum(m.maximum(x, low), high)
+
+
+@pointwise(
+    "aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out"
+)
+def leaky_relu(m: Any, x: Array, slope: Any) -> Array:
+    """``x`` above zero, slope * x below."""
+    y = x * slope
+    if 0 < slope <= 1:
+        return m.maximum(x, y)
+    return m.where(x > 0, x, y)
+
+
+@pointwise(
+    "aten::threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor",
+    refuse=_REAL_NUMBERS, inplace=True, out="out",
+)  # fmt: skip
+def threshold(m: Any, x: Array, limit: Any, value: Any) -> Array:
+    """``x`` above the limit, ``value`` elsewhere; NaN stays NaN."""
+    if x.dtype.kind in "iu":
+        limit, value = int(limit), int(value)
+    return m.where(x <= limit, value, x)
+
+
+@pointwise("aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", refuse=FLOAT_ONLY, out="out")
+def hardshrink(m: Any, x: Array, lambd: Any) -> Array:
+    """``x`` outside [-lambd, lambd], 0 inside."""
+    return m.where((x >= -lambd) & (x <= lambd), 0, x)
+
+
+@pointwise("aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", refuse=FLOAT_ONLY, out="out")
+def softshrink(m: Any, x: Array, lambd: Any) -> Array:
+    """``x`` moved by ``lambd`` towards zero, and 0 where that would cross it."""
+    if not lambd >= 0:
+        raise OpError(f"aten::softshrink: lambd is {lambd}; it must not be negative")
+    return x - m.minimum(m.maximum(x, -lambd), lambd)
+
+
+@pointwise("aten::hardsigmoid(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
+def hardsigmoid(m: Any, x: Array) -> Array:
+    """min(max(x + 3, 0), 6) / 6."""
+    return in_blocks(m, _hardsigmoid, x)
+
+
+def _hardsigmoid(m: Any, x: Any) -> Any:
+    y = x + 3
+    m.maximum(y, 0, out=y)
+    m.minimum(y, 6, out=y)
+    y /= 6
+    return y
+
+
+@pointwise("aten::hardswish(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
+def hardswish(m: Any, x: Array) -> Array:
+    """x * min(max(x + 3, 0), 6) / 6."""
+    return in_blocks(m, _hardswish, x)
+
+
+def _hardswish(m: Any, x: Any) -> Any:
+    y = x + 3
+    m.maximum(y, 0, out=y)
+    m.minimum(y, 6, out=y)
+    y *= x
+    y /= 6
+    return y
+
+
+@pointwise("aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor", refuse=FLOAT_ONLY)
+def prelu_kernel(m: Any, x: Array, weight: Array) -> Array:
+    """``x`` above zero, weight * x below; ``weight`` broadcasts."""
+    return m.where(x > 0, x, weight * x)
+
+
+@pointwise("aten::prelu(Tensor self, Tensor weight) -> Tensor", refuse=FLOAT_ONLY, onnx="PRelu")
+def prelu(m: Any, x: Array, weight: Array) -> Array:
+    """``x`` above zero, weight * x below: one weight for all, or one for each channel (dim 1)."""
+    if weight.size != 1:
+        channels = x.shape[1] if x.ndim > 1 else 1
+        if weight.ndim != 1 or weight.size != channels:
+            raise ShapeError(
+                f"aten::prelu: weight has shape {weight.shape}, input {x.shape} has {channels} channels in dim 1; "
+                "give one weight, or one for each channel"
+            )
+        weight = weight.reshape((channels,) + (1,) * (x.ndim - 2))
+    elif weight.ndim != x.ndim:
+        weight = weight.reshape((1,) * x.ndim)
+    return m.where(x > 0, x, weight * x)
+
+
+_RRELU = "Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None"
+
+
+@pointwise(f"aten::rrelu(Tensor self, {_RRELU}) -> Tensor", refuse=FLOAT_ONLY, inplace=True)
+def rrelu(m: Any, x: Array, lower: Any, upper: Any, training: bool, generator: Any) -> Array:
+    """In inference leaky_relu with the mean of both slopes; random slopes are not drawn."""
+    if training:
+        raise OpError("aten::rrelu: training=True draws random slopes, which is not supported; call the module's eval() first")
+    return leaky_relu(m, x, (lower + upper) / 2)
+
+
+# ------------------------------------------------------------------------------------------------ exponential pieces
+
+
+@pointwise(
+    "aten::elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor",
+    refuse=FLOAT_ONLY, inplace=True, out="out",
+)  # fmt: skip
+def elu(m: Any, x: Array, alpha: Any, scale: Any, input_scale: Any) -> Array:
+    """scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
+    above = x if scale == 1 else x * scale
+    below = m.expm1(x if input_scale == 1 else x * input_scale)
+    factor = alpha * scale
+    return m.where(x > 0, above, below if factor == 1 else below * factor)
+
+
+@pointwise("aten::celu(Tensor self, Scalar alpha=1.) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
+def celu(m: Any, x: Array, alpha: Any) -> Array:
+    """``x`` above zero, alpha * (exp(x / alpha) - 1) below."""
+    if alpha == 0:
+        raise OpError("aten::celu: alpha is 0 (ZeroDivisionError); it must be another number")
+    return elu(m, x, alpha, 1, 1 / alpha)
+
+
+@pointwise("aten::selu(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True)
+def selu(m: Any, x: Array) -> Array:
+    """elu with the constants that keep mean 0 and variance 1 (Klambauer and others 2017)."""
+    return elu(m, x, 1.6732632423543772, 1.0507009873554805, 1)
+
+
+@pointwise("aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", refuse=FLOAT_ONLY, out="out")
+def softplus(m: Any, x: Array, beta: Any, limit: Any) -> Array:
+    """log(1 + exp(beta * x)) / beta, and ``x`` itself where beta * x exceeds the limit."""
+    z = x if beta == 1 else x * beta
+    y = m.log1p(m.exp(z))
+    return m.where(z > limit, x, y if beta == 1 else y / beta)
+
+
+@pointwise("aten::log_sigmoid(Tensor self) -> Tensor", refuse=FLOAT_ONLY, out="out")
+def log_sigmoid(m: Any, x: Array) -> Array:
+    """log(sigmoid(x)), finite far below zero."""
+    return m.minimum(x, 0) - m.log1p(m.exp(-m.absolute(x)))
+
+
+@library("aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)")
+def log_sigmoid_forward(xp: Any, x: Array) -> tuple[Array, Array]:
+    """log(sigmoid(x)), and exp(-|x|) for the backward pass."""
+    if x.dtype.kind != "f":
+        raise DTypeError(f"aten::log_sigmoid_forward: {x.dtype} tensors are not supported; cast to a floating dtype first")
+    buffer = xp.exp(-xp.absolute(x))
+    return xp.minimum(x, 0) - xp.log1p(buffer), buffer
+
+
+out_form(
+    "aten::log_sigmoid_forward.output(Tensor self, *, Tensor(a!) output, Tensor(b!) buffer) -> (Tensor(a!), Tensor(b!))",
+    "aten::log_sigmoid_forward",
+)
+
+
+@pointwise("aten::silu(Tensor self) -> Tensor", refuse=FLOAT_OR_COMPLEX, inplace=True, out="out")
+def silu(m: Any, x: Array) -> Array:
+    """x / (1 + exp(-x))."""
+    return in_blocks(m, _silu, x)
+
+
+def _silu(m: Any, x: Any) -> Any:
+    y = m.negative(x)
+    m.exp(y, out=y)
+    y += 1
+    return m.divide(x, y, out=y)
+
+
+@pointwise("aten::mish(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
+def mish(m: Any, x: Array) -> Array:
+    """x * tanh(log(1 + exp(x)))."""
+    return in_blocks(m, _mish, x)
+
+
+def _mish(m: Any, x: Any) -> Any:
+    y = m.exp(x)
+    m.log1p(y, out=y)
+    m.tanh(y, out=y)
+    y *= x
+    return y
+
+
+@pointwise('aten::gelu(Tensor self, *, str approximate="none") -> Tensor', refuse=FLOAT_ONLY, inplace=True, out="out")
+def gelu(m: Any, x: Array, approximate: str) -> Array:
+    """x times the normal distribution's probability below it; ``tanh`` takes the usual approximation."""
+    if approximate == "none":
+        return in_blocks(m, _gelu, x)
+    if approximate == "tanh":
+        return in_blocks(m, _gelu_tanh, x)
+    raise OpError(f"aten::gelu: approximate is {approximate!r}; it must be 'none' or 'tanh'")
+
+
+def _gelu(m: Any, x: Any) -> Any:
+    y = erf_of(m, x * math.sqrt(0.5))
+    y += 1
+    y *= x
+    y *= 0.5
+    return y
+
+
+def _gelu_tanh(m: Any, x: Any) -> Any:
+    y = x * x
+    y *= 0.044715 * math.sqrt(2 / math.pi)
+    y += math.sqrt(2 / math.pi)
+    y *= x
+    m.tanh(y, out=y)
+    y += 1
+    y *= x
+    y *= 0.5
+    return y
+
+
+@library("aten::glu(Tensor self, int dim=-1) -> Tensor", out="out")
+def glu(xp: Any, x: Array, dim: int) -> Array:
+    """The first half along ``dim`` times the sigmoid of the second."""
+    if not x.ndim:
+        raise ShapeError("aten::glu: the input has no dim; it needs one of an even size")
+    if not -x.ndim <= dim < x.ndim:
+        raise ShapeError(f"aten::glu: dim is {dim}, out of the range [{-x.ndim}, {x.ndim - 1}] of shape {x.shape}")
+    if x.shape[dim] % 2:
+        raise ShapeError(f"aten::glu: dim {dim} has size {x.shape[dim]}; it must be even")
+    if x.dtype.kind not in "fc":
+        raise DTypeError(f"aten::glu: {x.dtype} tensors are not supported; cast to a floating dtype first")
+    half = x.shape[dim] // 2
+    before = (slice(None),) * (dim % x.ndim)
+    return x[(*before, slice(half))] * sigmoid(xp, x[(*before, slice(half, None))])

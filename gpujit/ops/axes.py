@@ -1,0 +1,138 @@
+"""Dims, sums that stay accurate, and dtypes: what every operator over rows shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import isqrt
+from typing import Any
+
+from gpujit.ir.dtypes import FLOAT32, HALF_TYPES, numpy_dtype
+from gpujit.ir.values import Array
+from gpujit.support.errors import DTypeError, ShapeError
+
+# Below this many elements a running float32 sum is accurate enough as it is.
+_SMALL = 4096
+
+
+def one_axis(ndim: int, dim: int, op: str) -> int:
+    """``dim`` counted from the front; a 0-dim tensor has the dims 0 and -1. Raises ShapeError when out of range."""
+    n = ndim or 1
+    if -n <= dim < n:
+        return dim + n if dim < 0 else dim
+    raise ShapeError(f"{op}: dim {dim} is out of range for a tensor of {ndim} dims; it must lie between {-n} and {n - 1}")
+
+
+def axes_of(ndim: int, dims: Sequence[int] | int | None, op: str) -> tuple[int, ...] | None:
+    """The axes to reduce, in order; None stands for all of them (no dims, an empty list, a 0-dim tensor).
+
+    Raises ShapeError: a dim out of range, or named twice.
+    """
+    if dims is None:
+        return None
+    if isinstance(dims, int):
+        dims = (dims,)
+    if len(dims) == 1 and ndim:
+        return (one_axis(ndim, dims[0], op),)
+    axes = sorted([one_axis(ndim, d, op) for d in dims])
+    for a, b in zip(axes, axes[1:], strict=False):
+        if a == b:
+            raise ShapeError(f"{op}: dim {a} appears twice in the list of dims {list(dims)}")
+    return tuple(axes) if axes and ndim else None
+
+
+def reduced_count(shape: Sequence[int], axes: tuple[int, ...] | None) -> int:
+    """How many elements one result is made of."""
+    n = 1
+    for a in range(len(shape)) if axes is None else axes:
+        n *= shape[a]
+    return n
+
+
+def total(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool = False) -> Array:
+    """Sum over ``axes`` in the dtype of ``x``.
+
+    NumPy sums pairwise along the innermost axis only; along any other a float32 sum would lose digits with its length.
+    Those are summed in blocks of about the square root of their length. Many rows of contiguous elements are summed by
+    a product with ones, which is four times as fast as NumPy's loop over rows.
+    """
+    if x.size <= _SMALL:
+        return m.add.reduce(x, axes, None, None, keepdim)
+    if _is_trailing(x, axes):
+        if axes is not None and x.dtype.char in "fd":
+            shape = x.shape
+            n = reduced_count(shape, axes)
+            if 8 <= n <= 4096 and x.size >= 8 * n:
+                y = m.matmul(x.reshape(-1, n), _ones(m, n, x.dtype))
+                return y.reshape(shape[: axes[0]] + ((1,) * len(axes) if keepdim else ()))
+    elif x.dtype.char in "fF":
+        return _blocked(m, x, tuple(range(x.ndim)) if axes is None else axes, keepdim)
+    return m.add.reduce(x, axes, None, None, keepdim)
+
+
+def sum_squares(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool = False) -> Array:
+    """Sum of squares over ``axes`` of a real ``x``."""
+    if axes is not None and x.size > _SMALL and _is_trailing(x, axes) and hasattr(m, "vecdot"):
+        shape = x.shape
+        n = reduced_count(shape, axes)
+        if n >= 64:
+            rows = x.reshape(-1, n)
+            return m.vecdot(rows, rows).reshape(shape[: axes[0]] + ((1,) * len(axes) if keepdim else ()))
+    return total(m, m.multiply(x, x), axes, keepdim)
+
+
+@lru_cache(maxsize=64)
+def _ones(m: Any, n: int, dtype: Any) -> Array:
+    return m.ones(n, dtype=dtype)
+
+
+def _is_trailing(x: Array, axes: tuple[int, ...] | None) -> bool:
+    # Contiguous trailing axes are one run of memory, which NumPy sums pairwise.
+    if not x.flags.c_contiguous:
+        return False
+    if axes is None:
+        return True
+    return axes[0] == x.ndim - len(axes)
+
+
+def _blocked(m: Any, x: Array, axes: tuple[int, ...], keepdim: bool) -> Array:
+    shape = x.shape
+    a = max(axes, key=lambda i: shape[i])
+    n = shape[a]
+    if n < 256:
+        return m.add.reduce(x, axes, None, None, keepdim)
+    width = isqrt(n)
+    whole = n - n % width
+    lead = (slice(None),) * a
+    head = x[(*lead, slice(0, whole))].reshape(*shape[:a], whole // width, width, *shape[a + 1 :])
+    y = m.add.reduce(m.add.reduce(head, a + 1), axes, None, None, keepdim)
+    if whole < n:
+        y = y + m.add.reduce(x[(*lead, slice(whole, n))], axes, None, None, keepdim)
+    return y
+
+
+def to_asked(x: Array, code: int | None) -> tuple[Array, Any]:
+    """``x`` cast as a ``dtype=`` argument says, and the half type to return in (None: what it is computed in)."""
+    if code is None:
+        return x, None
+    dtype = numpy_dtype(code)
+    if dtype in HALF_TYPES:
+        return x.astype(dtype).astype(FLOAT32), dtype
+    return (x if x.dtype == dtype else x.astype(dtype)), None
+
+
+def in_dtype(y: Array, dtype: Any) -> Array:
+    """``y`` in ``dtype``; as it is when that is None."""
+    return y if dtype is None else y.astype(dtype)
+
+
+def need_floating(x: Array, op: str) -> None:
+    """Raise DTypeError when ``x`` is neither floating nor complex."""
+    if x.dtype.kind in "bui":
+        raise DTypeError(f"{op}: expected a floating or complex tensor, found {x.dtype}; cast it first, or pass dtype=")
+
+
+def need_real(x: Array, op: str) -> None:
+    """Raise DTypeError for a complex ``x``, which has no order."""
+    if x.dtype.kind == "c":
+        raise DTypeError(f"{op}: complex numbers have no order, found {x.dtype}; take abs() or real first")

@@ -1,0 +1,66 @@
+"""Tools of bodies that need more than one array call: polynomials, pieces by range, blocks that stay in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gpujit.ir.values import Array
+
+# Elements of one block: three float32 temporaries of this size fit into a first-level cache of 192 KiB or a second-level one.
+BLOCK = 16384
+
+
+def horner(x: Any, coefficients: Sequence[float]) -> Any:
+    """The polynomial whose highest coefficient comes first, at ``x``."""
+    y = x * coefficients[0]
+    y += coefficients[1]
+    for c in coefficients[2:]:
+        y *= x
+        y += c
+    return y
+
+
+def monic(x: Any, coefficients: Sequence[float]) -> Any:
+    """The polynomial with a leading coefficient 1 that ``coefficients`` leave out."""
+    y = x + coefficients[0]
+    for c in coefficients[1:]:
+        y *= x
+        y += c
+    return y
+
+
+def chebyshev(x: Any, coefficients: Sequence[float]) -> Any:
+    """A Chebyshev series on [-2, 2], highest order first, the last term halved (Clenshaw's recurrence)."""
+    b2: Any = 0.0
+    b1: Any = 0.0
+    b0: Any = coefficients[0]
+    for c in coefficients[1:]:
+        b2, b1 = b1, b0
+        b0 = x * b1 - b2 + c
+    return 0.5 * (b0 - b2)
+
+
+def piecewise(m: Any, x: Any, pieces: Sequence[tuple[Any, Callable[[Any], Any]]], other: float = float("nan")) -> Any:
+    """A new array of floats: where a mask holds, its function of just these elements; ``other`` elsewhere."""
+    y = m.full(x.shape, other, dtype=x.dtype)
+    for mask, function in pieces:
+        if mask.any():
+            y[mask] = function(x[mask])
+    return y
+
+
+def in_blocks(m: Any, function: Callable[[Any, Any], Any], x: Array) -> Array:
+    """``function(m, x)``, an elementwise one of at least one dim, evaluated block by block on the CPU.
+
+    A chain of array calls over a large array would fetch its temporaries from memory again and again.
+    """
+    if not x.ndim:
+        return function(m, x.reshape(1)).reshape(())
+    if x.size <= 2 * BLOCK or m.__name__ != "numpy" or not x.flags.forc:
+        return function(m, x)
+    y = m.empty_like(x)
+    source, target = x.ravel(order="K"), y.ravel(order="K")
+    for i in range(0, x.size, BLOCK):
+        target[i : i + BLOCK] = function(m, source[i : i + BLOCK])
+    return y

@@ -1,0 +1,155 @@
+"""Softmax, its logarithm, and the logarithm of a sum of exponentials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpujit.ir.dtypes import BOOL_, HALF_TYPES, numpy_dtype
+from gpujit.ir.values import Array
+from gpujit.ops.axes import axes_of, in_dtype, need_floating, one_axis, to_asked, total
+from gpujit.ops.promotion import to_floating
+from gpujit.ops.registry import out_form, reduction
+from gpujit.support.errors import DTypeError, ShapeError
+
+
+def softmax_rows(m: Any, x: Array, axis: int) -> Array:
+    """exp(x) / sum(exp(x)) along ``axis``, shifted by the maximum so that exp cannot overflow."""
+    if x.size == 0:
+        return x.copy()
+    e = m.subtract(x, m.maximum.reduce(x, axis, None, None, True))
+    m.exp(e, e)
+    return m.true_divide(e, total(m, e, (axis,), True), e)
+
+
+def log_softmax_rows(m: Any, x: Array, axis: int) -> Array:
+    """x - log(sum(exp(x))) along ``axis``, shifted by the maximum so that exp cannot overflow."""
+    if x.size == 0:
+        return x.copy()
+    d = m.subtract(x, m.maximum.reduce(x, axis, None, None, True))
+    return m.subtract(d, m.log(total(m, m.exp(d), (axis,), True)), d)
+
+
+def _softmax(m: Any, x: Array, dim: int, code: int | None, rows: Any, op: str) -> Array:
+    half = None
+    if code is not None:
+        x, half = to_asked(x, code)
+    if x.dtype.char not in "fd":
+        if x.dtype.kind == "c":
+            raise DTypeError(f"{op}: complex tensors are not taken, found {x.dtype}")
+        need_floating(x, op)
+    axis = one_axis(x.ndim, dim, op)
+    y = rows(m, x, axis) if x.ndim else rows(m, x.reshape(1), 0).reshape(())
+    return y if half is None else y.astype(half)
+
+
+def _declare_softmax(name: str, rows: Any, doc: str) -> None:
+    """Declare softmax or log_softmax under its public and its private name."""
+    op = f"aten::{name}"
+
+    def public(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
+        return _softmax(m, x, dim, dtype, rows, op)
+
+    def private(m: Any, x: Array, dim: int, half_to_float: bool) -> Array:
+        if half_to_float:
+            raise DTypeError(f"aten::_{name}: half_to_float needs a float16 tensor on a GPU; call {op} with dtype= instead")
+        return _softmax(m, x, dim, None, rows, f"aten::_{name}")
+
+    public.__doc__ = private.__doc__ = doc
+    reduction(f"{op}.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", out="int_out")(public)
+    reduction(f"aten::_{name}(Tensor self, int dim, bool half_to_float) -> Tensor", out="out")(private)
+    star = "*, " if name == "log_softmax" else ""
+    reduction(f"aten::special_{name}(Tensor self, int dim, {star}ScalarType? dtype=None) -> Tensor")(public)
+
+
+_declare_softmax("softmax", softmax_rows, "exp(x) / sum(exp(x)) along ``dim``; a row of -inf alone gives NaN.")
+_declare_softmax("log_softmax", log_softmax_rows, "log(softmax(x)) along ``dim``; a row of -inf alone gives NaN.")
+
+
+@reduction("aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor")
+def safe_softmax(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
+    """Softmax along ``dim``, except that a row of -inf alone gives zeros."""
+    x, half = to_asked(x, dtype)
+    y = _softmax(m, x, dim, None, softmax_rows, "aten::_safe_softmax")
+    if x.size:
+        y = m.where((x == -m.inf).all(axis=dim if x.ndim else None, keepdims=True), y.dtype.type(0), y)
+    return in_dtype(y, half)
+
+
+@reduction("aten::_masked_softmax(Tensor self, Tensor mask, int? dim=None, int? mask_type=None) -> Tensor", out="out")
+def masked_softmax(m: Any, x: Array, mask: Array, dim: int | None, mask_type: int | None) -> Array:
+    """Softmax along ``dim`` (the last, when None) of the elements where ``mask`` is false; zero elsewhere.
+
+    ``mask_type`` 0 is a mask ``[L, L]`` for ``x [B, H, L, L]``, 1 a mask ``[B, L]`` of keys, 2 a mask of x's shape.
+    """
+    op = "aten::_masked_softmax"
+    if mask.dtype != BOOL_:
+        raise DTypeError(f"{op}: the mask must be bool, found {mask.dtype}")
+    if mask_type == 1 and mask.ndim == 2 and x.ndim == 4:
+        mask = mask.reshape(mask.shape[0], 1, 1, mask.shape[1])
+    try:
+        mask = m.broadcast_to(mask, x.shape)
+    except ValueError:
+        raise ShapeError(f"{op}: a mask of shape {mask.shape} and type {mask_type} does not fit x of shape {x.shape}") from None
+    y = _softmax(m, m.where(mask, x.dtype.type(-m.inf), x), -1 if dim is None else dim, None, softmax_rows, op)
+    return m.where(mask & (y == y), y.dtype.type(0), y)
+
+
+# ------------------------------------------------------------------------------------------------------ backward
+
+
+def _as_input(y: Array, code: int) -> Array:
+    dtype = numpy_dtype(code)
+    return y.astype(dtype) if dtype in HALF_TYPES else y
+
+
+@reduction("aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor")
+def softmax_backward(m: Any, grad: Array, output: Array, dim: int, input_dtype: int) -> Array:
+    """Gradient of softmax's input, from the gradient of its output and the output itself."""
+    axis = one_axis(grad.ndim, dim, "aten::_softmax_backward_data")
+    g = m.multiply(grad, output)
+    return _as_input(g - output * total(m, g, (axis,) if grad.ndim else None, True), input_dtype)
+
+
+@reduction("aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor")
+def log_softmax_backward(m: Any, grad: Array, output: Array, dim: int, input_dtype: int) -> Array:
+    """Gradient of log_softmax's input, from the gradient of its output and the output itself."""
+    axis = one_axis(grad.ndim, dim, "aten::_log_softmax_backward_data")
+    return _as_input(grad - m.exp(output) * total(m, grad, (axis,) if grad.ndim else None, True), input_dtype)
+
+
+for _name, _target in (("_softmax", "grad_input"), ("_log_softmax", "out")):
+    out_form(
+        f"aten::{_name}_backward_data.out(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype, *, "
+        f"Tensor(a!) {_target}) -> Tensor(a!)",
+        f"aten::{_name}_backward_data",
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- logsumexp
+
+
+def logsumexp_rows(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool) -> Array:
+    """log(sum(exp(x))) over ``axes`` without overflow; -inf for no elements."""
+    x = x.astype(to_floating(x.dtype), copy=False)
+    if x.size == 0:
+        return m.log(m.add.reduce(x, axes, None, None, keepdim))
+    top = x.real if x.dtype.kind == "c" else x
+    top = m.maximum.reduce(top, axes, None, None, True)
+    top = m.where(m.isfinite(top), top, top.dtype.type(0))
+    s = total(m, m.exp(x - top), axes, True)
+    y = m.log(s) + top
+    if keepdim:
+        return y
+    return y.reshape(()) if axes is None else y.squeeze(axes)
+
+
+@reduction("aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", out="out")
+def logsumexp(m: Any, x: Array, dim: list[int], keepdim: bool) -> Array:
+    """log(sum(exp(x))) over ``dim`` without overflow."""
+    return logsumexp_rows(m, x, axes_of(x.ndim, dim, "aten::logsumexp"), keepdim)
+
+
+@reduction("aten::special_logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", out="out")
+def special_logsumexp(m: Any, x: Array, dim: list[int], keepdim: bool) -> Array:
+    """log(sum(exp(x))) over ``dim`` without overflow."""
+    return logsumexp_rows(m, x, axes_of(x.ndim, dim, "aten::special_logsumexp"), keepdim)

@@ -1,0 +1,63 @@
+"""Debug tables: from a byte offset in serialized code to the author's file and line. Read only when an error is shown."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any
+
+from gpujit.ir.source import Source, SourceRange
+from gpujit.serialization.unpickle import Unpickler
+from gpujit.support.errors import GpujitError
+
+_FORMAT = "FORMAT_WITH_STRING_TABLE"
+_MAX_TABLE_BYTES = 64 << 20
+
+
+class DebugTable:
+    """One file's table. ``read`` gives the pickle's bytes, or None when the archive has none."""
+
+    def __init__(self, read: Callable[[], bytes | None], where: str) -> None:
+        self._read = read
+        self._where = where
+        self._rows: list[Any] | None = None
+        self._offsets: list[int] = []
+        self._strings: list[Any] = []
+
+    def _load(self) -> list[Any]:
+        if self._rows is None:
+            self._rows = []
+            try:
+                data = self._read()
+                if data is not None and len(data) <= _MAX_TABLE_BYTES:
+                    table = Unpickler(data, globals={}, persistent=lambda pid: None, where=self._where).load()
+                    if isinstance(table, tuple) and len(table) == 3 and table[0] == _FORMAT:
+                        self._strings, rows = list(table[1]), table[2]
+                    else:
+                        rows = table
+                    self._rows = sorted((r for r in rows if isinstance(r[0], int)), key=lambda r: r[0])
+                    self._offsets = [r[0] for r in self._rows]
+            except (GpujitError, TypeError, IndexError, KeyError):
+                # A damaged table must not hide the error that is being shown.
+                self._rows, self._offsets = [], []
+        return self._rows
+
+    def original(self, place: SourceRange) -> SourceRange | None:
+        """The author's range for a range of serialized code, when the table has one."""
+        rows = self._load()
+        at = bisect_right(self._offsets, place.source.offset(place.line, place.column)) - 1
+        if at < 0:
+            return None
+        try:
+            (text, name, first_line), start, end = rows[at][1][:3]
+            if isinstance(text, list):
+                text = "".join(self._strings[i] for i in text)
+                name = self._strings[name]
+            if not isinstance(text, str) or not text:
+                return None
+            source = Source(name if isinstance(name, str) and name else "<unknown>", text, first_line=max(int(first_line), 1))
+            line, column = source.position(start)
+            end_line, end_column = source.position(end)
+            return SourceRange(source, line, column, end_line, end_column)
+        except (TypeError, ValueError, IndexError):
+            return None

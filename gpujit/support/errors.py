@@ -1,0 +1,160 @@
+"""One exception family. Every class names a kind of fault; ``code`` is stable and documented in docs/errors.md.
+
+User errors chain nothing internal: they say what was found, what was expected, where, and one thing to try.
+"""
+
+from __future__ import annotations
+
+
+class GpujitError(Exception):
+    """Base of everything gpujit raises on purpose.
+
+    ``code`` is a short stable name of the kind of fault, ``message`` the text without the place, and ``where`` the
+    place (file, member, source line), empty when there is none.
+    """
+
+    code = "error"
+
+    def __init__(self, message: str, *, where: str = "", code: str | None = None) -> None:
+        self.message = message
+        self.where = where
+        if code is not None:
+            self.code = code
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.where}" if self.where else self.message
+
+
+class LoadError(GpujitError):
+    """A file cannot be read as TorchScript. ``file`` and ``member`` say where the fault lies."""
+
+    code = "load"
+
+    def __init__(self, message: str, *, file: str = "", member: str = "", where: str = "", code: str | None = None) -> None:
+        self.file = file
+        self.member = member
+        place = ", ".join(p for p in (f"file {file}" if file else "", f"member {member}" if member else "") if p)
+        super().__init__(message, where="\n".join(p for p in (f"  in {place}" if place else "", where) if p), code=code)
+
+
+class ArchiveError(LoadError):
+    """The container is damaged, hostile or something else than a TorchScript archive."""
+
+    code = "archive"
+
+
+class VersionError(LoadError):
+    """The archive's format version lies outside the supported range."""
+
+    code = "version"
+
+
+class PickleError(LoadError):
+    """A pickle in the archive is damaged, hostile, or names something outside the allow-list."""
+
+    code = "pickle"
+
+
+class SourceError(LoadError):
+    """Source text in an archive (or given to ``script``) is not the TorchScript language."""
+
+    code = "source"
+
+
+class SchemaError(GpujitError):
+    """An operator schema's text does not parse."""
+
+    code = "schema"
+
+
+class ParseError(GpujitError):
+    """A graph's text does not parse."""
+
+    code = "ir-parse"
+
+
+class VerifyError(GpujitError):
+    """A graph breaks an invariant of the IR."""
+
+    code = "verify"
+
+
+class ArgumentError(GpujitError, TypeError):
+    """A call's arguments do not fit the declared signature."""
+
+    code = "argument"
+
+
+class AttributeTypeError(GpujitError, TypeError):
+    """A value does not fit the declared type of a module attribute."""
+
+    code = "attribute"
+
+
+class UnknownAttributeError(GpujitError, AttributeError):
+    """A module has no attribute or method of that name."""
+
+    code = "no-attribute"
+
+
+class OpError(GpujitError, RuntimeError):
+    """An operator refused its inputs. Raised by op bodies; the interpreter adds the model's source line."""
+
+    code = "op"
+
+
+class ShapeError(OpError):
+    """Shapes, ranks, dims or indices do not fit."""
+
+    code = "shape"
+
+
+class DTypeError(OpError):
+    """A dtype an operator does not take, or a result that cannot be cast to where it must go."""
+
+    code = "dtype"
+
+
+class DeviceError(OpError):
+    """A device that is not there, or arrays on different devices."""
+
+    code = "device"
+
+
+class UnknownOperatorError(OpError):
+    """A program reached an operator that has no entry in the table."""
+
+    code = "unknown-operator"
+
+
+class ScriptRuntimeError(GpujitError, RuntimeError):
+    """Running a program failed. Carries both tracebacks: serialized code, and the author's when the archive holds it."""
+
+    code = "run"
+
+
+class ScriptRaised(ScriptRuntimeError):
+    """The program itself raised (``raise`` or ``assert`` in the model). ``class_name`` is the Python class it named."""
+
+    code = "raised"
+
+    def __init__(self, message: str, *, class_name: str = "", where: str = "") -> None:
+        self.class_name = class_name
+        super().__init__(message, where=where)
+
+
+class LimitError(GpujitError, RuntimeError):
+    """A limit on size, depth, steps or memory was reached."""
+
+    code = "limit"
+
+
+class InternalError(GpujitError):
+    """A fault of gpujit's own. Please report it with the text it prints."""
+
+    code = "internal"
+
+
+# torch.jit's name for what a program raises.
+Error = ScriptRaised

@@ -1,0 +1,104 @@
+"""Shared by the operator tests: run one entry on NumPy, and compare it with PyTorch when PyTorch is installed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gpujit.ops import table
+
+TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-5, "complex64": 2e-5, "float64": 1e-9, "complex128": 1e-9}
+
+
+def run(name: str, *args: Any) -> Any:
+    """Result of the entry ``aten::add.Tensor`` for positional arguments; missing trailing ones take their defaults."""
+    op = table.by_full_name(name)
+    assert op is not None, f"{name} is not in the table"
+    full = list(args)
+    for argument in op.schema.arguments[len(args) :]:
+        assert argument.has_default, f"{name}: argument {argument.name} has no default"
+        full.append(argument.default)
+    with np.errstate(all="ignore"):
+        return op.kernel(np)(*full)
+
+
+def to_torch(value: Any) -> Any:
+    """The same value with tensors instead of arrays (strides kept)."""
+    import torch
+
+    if isinstance(value, np.ndarray):
+        if value.dtype == ml_dtypes.bfloat16:
+            return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
+        if any(s < 0 for s in value.strides):
+            value = value.copy()
+        return torch.from_numpy(value) if value.dtype != np.uint16 else torch.from_numpy(value.copy())
+    if isinstance(value, list):
+        return [to_torch(v) for v in value]
+    if isinstance(value, tuple):
+        return tuple(to_torch(v) for v in value)
+    return value
+
+
+def from_torch(value: Any) -> Any:
+    """Arrays instead of tensors."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        value = value.detach().resolve_conj().resolve_neg()
+        if value.dtype == torch.bfloat16:
+            return value.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return value.numpy()
+    if isinstance(value, (list, tuple)):
+        return type(value)(from_torch(v) for v in value)
+    return value
+
+
+def assert_same(got: Any, want: Any, tolerance: float | None = None, where: str = "result") -> None:
+    """Same structure, dtypes, shapes and values (NaN equals NaN); floats within the dtype's tolerance."""
+    if isinstance(want, (list, tuple)):
+        assert isinstance(got, (list, tuple)) and len(got) == len(want), f"{where}: {got!r} against {want!r}"
+        for i, (g, w) in enumerate(zip(got, want, strict=True)):
+            assert_same(g, w, tolerance, f"{where}[{i}]")
+    elif isinstance(want, np.ndarray):
+        assert isinstance(got, np.ndarray), f"{where}: {type(got)} instead of an array"
+        assert got.dtype == want.dtype, f"{where}: dtype {got.dtype}, expected {want.dtype}"
+        assert got.shape == want.shape, f"{where}: shape {got.shape}, expected {want.shape}"
+        tol = TOLERANCE.get(str(want.dtype)) if tolerance is None else tolerance
+        if tol is None:
+            np.testing.assert_array_equal(got, want, err_msg=where)
+        else:
+            wide = np.complex128 if want.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=tol, atol=tol, err_msg=where)
+    elif isinstance(want, float):
+        assert type(got) is type(want), f"{where}: {got!r} against {want!r}"
+        np.testing.assert_allclose(got, want, rtol=1e-12, err_msg=where)
+    else:
+        assert type(got) is type(want) and got == want, f"{where}: {got!r} against {want!r}"
+
+
+def against_torch(name: str, *args: Any, tolerance: float | None = None, strides: bool = False) -> None:
+    """Compare an entry with PyTorch on these arguments, results and written-to arguments alike. Skips without PyTorch."""
+    torch = pytest.importorskip("torch")
+    namespace, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    theirs_args = copy.deepcopy([to_torch(copy.deepcopy(a)) for a in args])
+    packet = getattr(getattr(torch.ops, namespace), base)
+    op = table.by_full_name(name)
+    assert op is not None, f"{name} is not in the table"
+    arguments = op.schema.arguments
+    positional = [a for a, s in zip(theirs_args, arguments, strict=False) if not s.kwarg_only]
+    keywords = {s.name: a for a, s in zip(theirs_args, arguments, strict=False) if s.kwarg_only}
+    with torch.no_grad():
+        want = from_torch(getattr(packet, overload or "default")(*positional, **keywords))
+    ours_args = [copy.deepcopy(a) for a in args]
+    got = run(name, *ours_args)
+    assert_same(got, want, tolerance, name)
+    if strides and isinstance(want, np.ndarray):
+        assert got.strides == want.strides, f"{name}: strides {got.strides}, expected {want.strides}"
+    for i, (ours, theirs) in enumerate(zip(ours_args, theirs_args, strict=True)):
+        if isinstance(ours, np.ndarray):
+            assert_same(ours, from_torch(theirs), tolerance, f"{name}: argument {i} after the call")
