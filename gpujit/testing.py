@@ -15,7 +15,8 @@ from gpujit.ir.module import Function
 from gpujit.ir.parser import TypeLookup, parse_graph
 from gpujit.ir.printer import print_graph
 from gpujit.ir.schema import Schema
-from gpujit.ir.verify import verify
+from gpujit.ir.verify import misfit, verify
+from gpujit.ops import table
 
 
 def assert_same_graph(a: Graph, b: Graph, *, constants: Sequence[Any] = ()) -> None:
@@ -40,18 +41,23 @@ def check_pass(
 ) -> Graph:
     """The graph after the pass, once everything a pass promises has been checked.
 
-    The pass turns ``before`` into ``after`` (up to names), says truly whether it changed something, changes nothing when
-    run again, and leaves a graph that verifies and survives print and parse.
+    The pass turns ``before`` into ``after`` (up to names), says truly whether it changed something, changes nothing
+    when run again, and leaves a graph that verifies and survives print and parse.
     Args:
         samples: inputs for which the graphs before and after must compute the same.
         run: ``run(graph, *inputs)`` gives a graph's outputs; needed with ``samples``.
-        types, constants, functions, resolve: see ``parse_graph``.
+        types, constants, functions: see ``parse_graph``.
+        resolve: gives the overload of a node of the text; by default ``resolve_node``.
     Raises AssertionError, ParseError or VerifyError.
     """
 
     def read(text: str) -> Graph:
         graph = parse_graph(
-            textwrap.dedent(text).strip(), types=types, constants=constants, functions=functions, resolve=resolve
+            textwrap.dedent(text).strip(),
+            types=types,
+            constants=constants,
+            functions=functions,
+            resolve=resolve or resolve_node,
         )
         verify(graph)
         return graph
@@ -77,6 +83,11 @@ def check_pass(
             expected = run(read(before), *copy.deepcopy(tuple(inputs)))
             assert_same_values(run(graph, *copy.deepcopy(tuple(inputs))), expected, f"sample {number}")
     return graph
+
+
+def resolve_node(node: Node) -> Schema | None:
+    """The first overload in the operator table that fits the node's inputs and outputs, None when none does."""
+    return next((op.schema for op in table.by_name(node.kind) if misfit(node, op.schema) is None), None)
 
 
 def assert_same_values(got: Any, wanted: Any, where: str = "result", *, rtol: float = 1e-5, atol: float = 1e-6) -> None:

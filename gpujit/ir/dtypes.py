@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -69,7 +69,9 @@ INT64 = _d(np.int64)
 BOOL_ = _d(np.bool_)
 HALF_TYPES: frozenset[np.dtype] = frozenset((FLOAT16, BFLOAT16))
 # No arithmetic of their own: numbers of these types are only stored and converted.
-FLOAT8_TYPES: frozenset[np.dtype] = frozenset(s.dtype for s in SCALAR_TYPES if s.dtype is not None and "8_e" in s.ir_name)
+FLOAT8_TYPES: frozenset[np.dtype] = frozenset(
+    s.dtype for s in SCALAR_TYPES if s.dtype is not None and "8_e" in s.ir_name
+)
 
 
 def code_of(dtype: np.dtype) -> int:
@@ -93,7 +95,7 @@ def numpy_dtype(code: int) -> np.dtype:
     return dtype
 
 
-@lru_cache(maxsize=None)
+@cache
 def kind_of(dtype: np.dtype) -> int:
     """The kind of a dtype for promotion: 0 bool, 1 integer, 2 floating, 3 complex."""
     if dtype == BOOL_:

@@ -67,7 +67,9 @@ class Node:
     inlining brought the node here.
     """
 
-    __slots__ = ("_inputs", "attributes", "block", "blocks", "call", "kind", "next", "outputs", "prev", "schema", "source")
+    __slots__ = (
+        "_inputs", "attributes", "block", "blocks", "call", "kind", "next", "outputs", "prev", "schema", "source"
+    )  # fmt: skip
 
     def __init__(self, kind: str, inputs: Sequence[Value] = (), attributes: dict[str, Any] | None = None) -> None:
         self.kind = kind
@@ -85,7 +87,8 @@ class Node:
             self.add_input(value)
 
     def __repr__(self) -> str:
-        return f"<{', '.join(map(repr, self.outputs))} = {self.kind}({', '.join('%' + (v.name or '?') for v in self._inputs)})>"
+        inputs = ", ".join("%" + (v.name or "?") for v in self._inputs)
+        return f"<{', '.join(map(repr, self.outputs))} = {self.kind}({inputs})>"
 
     @property
     def inputs(self) -> Sequence[Value]:
@@ -181,7 +184,10 @@ class Node:
 
 
 class Block:
-    """A list of nodes with parameters and returned values. ``owner`` is the node it belongs to, None for a graph's own."""
+    """A list of nodes with parameters and returned values.
+
+    ``owner`` is the node it belongs to, None for a graph's own.
+    """
 
     __slots__ = ("graph", "owner", "param_node", "return_node")
 
@@ -271,7 +277,10 @@ class Graph:
         return self.block.nodes
 
     def all_nodes(self) -> Iterator[Node]:
-        """Every node, those of inner blocks after the node they belong to; subgraphs held as attributes are left out."""
+        """Every node, those of inner blocks after the node they belong to.
+
+        Subgraphs held as attributes are left out.
+        """
         stack: list[Iterator[Node]] = [self.block.nodes]
         while stack:
             node = next(stack[-1], None)
@@ -316,7 +325,10 @@ def _copy_block(source: Block, target: Block, value_map: dict[Value, Value]) -> 
 
 
 def copy_node(node: Node, target: Block, value_map: dict[Value, Value]) -> Node:
-    """Append a copy of ``node``, inner blocks included, to ``target``; ``value_map`` gives its inputs and gets its outputs."""
+    """Append a copy of ``node``, inner blocks included, to ``target``.
+
+    ``value_map`` gives its inputs and gets its outputs.
+    """
     new = Node(node.kind, [value_map[v] for v in node._inputs], dict(node.attributes))
     new.schema, new.source, new.call = node.schema, node.source, node.call
     target.append(new)

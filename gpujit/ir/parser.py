@@ -11,19 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from gpujit.ir import types as T
-from gpujit.ir.dtypes import BY_IR_NAME
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.module import Function
 from gpujit.ir.printer import SUBGRAPH, OpaqueConstant
 from gpujit.ir.schema import Schema
 from gpujit.ir.source import Source, SourceRange
+from gpujit.ir.type_parser import MAX_NESTING, WORD, Fault, Scanner, TypeLookup, located, parse_type
 from gpujit.ir.values import Device, EnumValue, namedtuple_class, parse_device
-from gpujit.support.errors import DeviceError, InternalError, ParseError
+from gpujit.support.errors import DeviceError, InternalError
 
-# Blocks in blocks, types in types, values in values, graphs in graphs.
-MAX_NESTING = 200
-
-TypeLookup = Mapping[str, T.Type] | Callable[[str], T.Type | None]
+__all__ = ["MAX_NESTING", "TypeLookup", "parse_graph", "parse_type"]
 
 
 def parse_graph(
@@ -50,56 +47,13 @@ def parse_graph(
         reader.skip()
         if reader.pos < len(text):
             reader.fail("expected the end of the text after the graph")
-    except _Fault as fault:
-        error = _located(text, fault)
+    except Fault as fault:
+        error = located(text, fault)
     else:
         return graph
     raise error
 
 
-def parse_type(text: str, types: TypeLookup | None = None) -> T.Type:
-    """The type a text such as ``Dict(str, Tensor?)`` or ``Float(2, *)`` describes; Python's form is read as well.
-
-    Raises ParseError.
-    """
-    reader = _Reader(text, types, (), {}, None)
-    try:
-        found = reader.type()
-        reader.skip()
-        if reader.pos < len(text):
-            reader.fail("expected the end of the type")
-    except _Fault as fault:
-        error = _located(text, fault)
-    else:
-        return found
-    raise error
-
-
-class _Fault(Exception):
-    """What is wrong and where; becomes a ParseError once it is known that nothing else reads the text."""
-
-    def __init__(self, message: str, pos: int) -> None:
-        super().__init__(message)
-        self.message = message
-        self.pos = pos
-
-
-def _located(text: str, fault: _Fault) -> ParseError:
-    pos = min(fault.pos, len(text))
-    line = text.count("\n", 0, pos) + 1
-    start = text.rfind("\n", 0, pos) + 1
-    end = text.find("\n", pos)
-    excerpt = text[start : len(text) if end < 0 else end]
-    column = pos - start
-    # A long line is cut round the fault.
-    cut = max(0, column - 80)
-    shown = excerpt[cut : column + 40].replace("\t", " ")
-    return ParseError(
-        f"line {line}, column {column + 1}: {fault.message}", where=f"  {shown}\n  {' ' * (column - cut)}^"
-    )
-
-
-_SKIP = re.compile(r"(?:\s+|#[^\n]*)*")
 _GRAPH = re.compile(r"graph\s*\(")
 _WITH = re.compile(r"with\s+(\S+)\s*=\s*")
 _BLOCK = re.compile(r"block(\d{1,6})\s*\(")
@@ -109,20 +63,11 @@ _NAME = re.compile(r"\s*%([\w./]+)")
 _KIND = re.compile(r"\s*=\s*([\w.]+(?:::[\w.]+)+)\s*")
 # The common node in one go: one output whose type is a word with marks.
 _NODE = re.compile(r"%([\w./]+) : ([A-Za-z_][\w.]*(?:\[\]|\?)*) = ([\w.]+(?:::[\w.]+)+)(?=[\[(])")
-_INPUTS = re.compile(r"\(\s*((?:%[\w./]+\s*,?\s*)*)\)")
+_INPUTS = re.compile(r"\(\s*((?:%[\w./]+\s*(?:,\s*)?)*)\)")
 _TAIL = re.compile(r"(?:,\s*scope:[^\n#]*)?[ \t]*(?:#([^\n]*))?")
 _COMMA = re.compile(r"\s*,\s*")
-_COLON = re.compile(r"\s*:\s*")
 _ATTRIBUTE = re.compile(r"\s*([A-Za-z_]\w*)\s*=")
 _SUBGRAPH_KIND = re.compile(r"(.+)_(\d{1,6})\Z")
-
-_QUICK_TYPE = re.compile(r"\s*([A-Za-z_][\w.]*(?:\([^()]*\))?(?:\[\]|\?)*)(?=\s*[,)=])")
-_WORD = re.compile(r"\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
-_TYPE_MARK = re.compile(r"\s*(\[\s*\]|\?)")
-_DIM = re.compile(r"\s*(?:(-?\d{1,18})|\*|\?|SS\(-?\d+\))")
-_PROPERTY = re.compile(r"\s*(?:requires_grad\s*=\s*([01])|device\s*=\s*([a-z]+(?::\d{1,3})?)|(strides)\s*=\s*\[)")
-_ANGLE_NAME = re.compile(r"\s*<\s*([\w.]+)\s*>")
-_FIELD = re.compile(r"\s*[A-Za-z_]\w*\s*:(?!:)")
 
 _REAL = r"(?:inf|nan|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 _NUMBER = re.compile(rf"([-+]?{_REAL})(?:([-+]{_REAL})j|(j))?(?![\w.])")
@@ -137,19 +82,6 @@ _MEMBER = re.compile(r"\.([A-Za-z_]\w*)")
 # Torch prints these in ways that do not read back; for all other types unreadable text is a mistake.
 _PRINTED = (T.TensorType, T.ClassType, T.InterfaceType)
 _HANDLES = frozenset((T.ANY, T.GENERATOR, T.STREAM, T.STORAGE, T.QSCHEME, T.CAPSULE))
-_SPELLINGS: dict[str, T.Type] = {
-    "number": T.NUMBER,
-    "list": T.ANY_LIST,
-    "tuple": T.ANY_TUPLE,
-    "SymInt": T.INT,
-    "SymFloat": T.FLOAT,
-    "SymBool": T.BOOL,
-    "ScalarType": T.INT,
-    "Layout": T.INT,
-    "MemoryFormat": T.INT,
-}
-_VARIABLE = re.compile(r"t(?:\d|[A-Z]\w*)?\Z")
-_BRACKETS = {"(": ")", "[": "]"}
 
 
 class _Frame:
@@ -164,7 +96,7 @@ class _Frame:
         self.is_waiting = False
 
 
-class _Reader:
+class _Reader(Scanner):
     def __init__(
         self,
         text: str,
@@ -173,16 +105,10 @@ class _Reader:
         functions: Mapping[str, Function],
         resolve: Callable[[Node], Schema | None] | None,
     ) -> None:
-        self.text = text
-        self.pos = 0
-        self.lookup: Callable[[str], T.Type | None] = (
-            (lambda name: None) if types is None else types.get if isinstance(types, Mapping) else types
-        )
+        super().__init__(text, types)
         self.constants = constants
         self.functions = dict(functions)
         self.resolve = resolve
-        self.quick_types: dict[str, T.Type] = {}
-        self.named_types: dict[tuple[str, str], T.Type] = {}
         self.sources: dict[str, Source] = {}
         self.opaque: dict[int, OpaqueConstant] = {}
         # Of the node being read.
@@ -191,37 +117,6 @@ class _Reader:
         self.env: dict[str, Value] = {}
         self.taken: set[str] = set()
         self.subgraph_users: dict[str, tuple[Node, str]] = {}
-
-    def fail(self, message: str, pos: int | None = None) -> NoReturn:
-        if pos is None:
-            self.skip()
-            pos = self.pos
-        raise _Fault(message, pos)
-
-    def skip(self) -> None:
-        m = _SKIP.match(self.text, self.pos)
-        assert m is not None
-        self.pos = m.end()
-
-    def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        m = pattern.match(self.text, self.pos)
-        if m is not None:
-            self.pos = m.end()
-        return m
-
-    def literal(self, token: str) -> bool:
-        """Whether ``token`` comes next, after white space; it is consumed."""
-        text, pos = self.text, self.pos
-        while pos < len(text) and text[pos].isspace():
-            pos += 1
-        if not text.startswith(token, pos):
-            return False
-        self.pos = pos + len(token)
-        return True
-
-    def expect(self, token: str) -> None:
-        if not self.literal(token):
-            self.fail(f"expected {token!r}")
 
     # -- structure -----------------------------------------------------------------------------------------------
 
@@ -388,7 +283,7 @@ class _Reader:
         pos = m.start(1) if at is None else at.start()
         if name in self.taken:
             self.fail(f"%{name} belongs to a block that cannot be seen from here", pos)
-        self.fail(f"%{name} is not defined" if "%" not in name else "expected ','", pos)
+        raise Fault(f"%{name} is not defined" if "%" not in name else "expected ','", pos)
 
     def comment(self, node: Node, comment: str) -> None:
         """Take a node's place, and notes on its constants, from the comment behind it."""
@@ -457,14 +352,14 @@ class _Reader:
                 value = self.value(expected, 0)
                 if self.text.startswith(("]", ","), self.pos):
                     return value
-                fault = _Fault("expected ']'", self.pos)
-            except _Fault as error:
+                fault = Fault("expected ']'", self.pos)
+            except Fault as error:
                 fault = error
             is_written_out = plain is None or not any(isinstance(t, _PRINTED) or t in _HANDLES for t in T.walk(plain))
             if is_written_out or "inside each other" in fault.message:
                 raise fault
         else:
-            fault = _Fault("expected a tensor's text and ']()'", start)
+            fault = Fault("expected a tensor's text and ']()'", start)
         end = self.text.find("]()", start)
         if end <= start or self.text.find("\n", start, end) >= 0:
             raise fault
@@ -540,7 +435,7 @@ class _Reader:
                 self.opaque[index] = OpaqueConstant(m.group(), index)
             return self.opaque[index]
         start = self.pos
-        m = _WORD.match(self.text, start)
+        m = WORD.match(self.text, start)
         if m is None:
             self.fail("expected a value")
         word, end = m.group(1), m.end()
@@ -609,7 +504,7 @@ class _Reader:
             return parse_device(text)
         except DeviceError as error:
             message = error.message
-        self.fail(message, pos)
+        raise Fault(message, pos)
 
     def function(self, name: str) -> Function:
         found = self.functions.get(name)
@@ -620,154 +515,6 @@ class _Reader:
 
             found = self.functions[name] = Function(name, signature)
         return found
-
-    # -- types ---------------------------------------------------------------------------------------------------
-
-    def optional_type(self) -> T.Type | None:
-        """The type after ``:``, None when there is no colon."""
-        colon = _COLON.match(self.text, self.pos)
-        if colon is None:
-            return None
-        self.pos = colon.end()
-        return self.type()
-
-    def type(self) -> T.Type:
-        """A type. Texts seen before are looked up."""
-        m = _QUICK_TYPE.match(self.text, self.pos)
-        if m is None:
-            return self.typed(0)[0]
-        found = self.quick_types.get(m.group(1))
-        if found is not None:
-            self.pos = m.end()
-            return found
-        found = self.typed(0)[0]
-        if self.pos == m.end():
-            self.quick_types[m.group(1)] = found
-        return found
-
-    def typed(self, depth: int) -> tuple[T.Type, int]:
-        """A type and how deep it nests; ``depth`` is how deep it lies in others."""
-        self.skip()
-        start = self.pos
-        if depth > MAX_NESTING:
-            self.fail(f"more than {MAX_NESTING} types inside each other")
-        found: T.Type
-        if self.text.startswith("(", start):
-            self.pos += 1
-            elements, height = self.types(")", depth + 1)
-            found = T.TupleType(tuple(elements))
-        else:
-            m = self.take(_WORD)
-            if m is None:
-                self.fail("expected a type")
-            word = m.group(1)
-            opening = self.text[self.pos : self.pos + 1]
-            if word in ("Enum", "InterfaceType") and (name := self.take(_ANGLE_NAME)):
-                found, height = self.named(name.group(1), start, word), 0
-            elif word == "Tensor" or (word in BY_IR_NAME and "." not in word):
-                found, height = self.tensor(word, opening), 0
-            elif opening in _BRACKETS and word in _GENERIC and not self.text.startswith("[]", self.pos):
-                self.pos += 1
-                arguments, height = self.types(_BRACKETS[opening], depth + 1)
-                count, build = _GENERIC[word]
-                if count is not None and len(arguments) != count:
-                    self.fail(f"{word} takes {count} type{'s' if count > 1 else ''}, found {len(arguments)}", start)
-                if word == "Union" and not arguments:
-                    self.fail("a Union needs members", start)
-                found = build(arguments)
-            elif word in T.SIMPLE_TYPES:
-                found, height = T.SIMPLE_TYPES[word], 0
-            else:
-                found, height = self.named(word, start), 0
-        while m := self.take(_TYPE_MARK):
-            height += 1
-            if depth + height > MAX_NESTING:
-                self.fail(f"more than {MAX_NESTING} types inside each other", start)
-            found = T.optional(found) if m.group(1) == "?" else T.ListType(found)
-        return found, height
-
-    def types(self, close: str, depth: int) -> tuple[list[T.Type], int]:
-        """Types up to ``close`` and one more than the deepest one's depth; names of NamedTuple fields are skipped."""
-        found: list[T.Type] = []
-        height = 0
-        while not self.literal(close):
-            self.take(_FIELD)
-            t, inner = self.typed(depth)
-            found.append(t)
-            height = max(height, inner)
-            if not self.literal(","):
-                self.expect(close)
-                break
-        return found, height + 1
-
-    def tensor(self, word: str, opening: str) -> T.TensorType:
-        """``Float(2, *, strides=[3, 1], requires_grad=0, device=cpu)``, the name already read."""
-        dtype = None if word == "Tensor" else BY_IR_NAME[word].code
-        if opening != "(":
-            return T.TENSOR if dtype is None else T.TensorType(dtype)
-        self.pos += 1
-        dims: list[int | None] = []
-        strides: tuple[int | None, ...] | None = None
-        device: str | None = None
-        requires_grad: bool | None = None
-        # Torch prints no sizes for rank 0; ours tells an unknown rank by "...".
-        is_unknown = has_property = False
-        while not self.literal(")"):
-            if m := self.take(_PROPERTY):
-                has_property = True
-                if m.group(1):
-                    requires_grad = m.group(1) == "1"
-                elif m.group(2):
-                    device = m.group(2)
-                else:
-                    strides = self.dims("]")
-            elif not (has_property or dims or is_unknown) and self.literal("..."):
-                is_unknown = True
-            elif not (has_property or is_unknown) and (m := self.take(_DIM)):
-                dims.append(_size(m))
-            else:
-                self.fail("expected a size, strides=[...], requires_grad= or device=")
-            if not self.literal(","):
-                self.expect(")")
-                break
-        if dtype is None and has_property and not dims:
-            is_unknown = True
-        shape = None if is_unknown else tuple(dims)
-        return T.TensorType(dtype, shape, strides, device, requires_grad)
-
-    def dims(self, close: str) -> tuple[int | None, ...]:
-        found: list[int | None] = []
-        while not self.literal(close):
-            m = self.take(_DIM)
-            if m is None:
-                self.fail("expected a number or '*'")
-            found.append(_size(m))
-            if not self.literal(","):
-                self.expect(close)
-                break
-        return tuple(found)
-
-    def named(self, name: str, pos: int, kind: str = "") -> T.Type:
-        """A user's type by name; a placeholder when nobody knows it."""
-        found = self.named_types.get((name, kind))
-        if found is None:
-            found = self.lookup(name)
-            if kind == "Enum" and not isinstance(found, T.EnumType):
-                found = T.EnumType(name, T.ANY)
-            elif kind == "InterfaceType" and not isinstance(found, T.InterfaceType):
-                found = T.InterfaceType(name)
-            if found is None:
-                found = _SPELLINGS.get(name)
-            if found is None and _VARIABLE.match(name):
-                found = T.VarType(name)
-            if found is None and "." not in name:
-                self.fail(f"unknown type {name!r}", pos)
-            found = self.named_types[name, kind] = found or T.ClassType(name)
-        return found
-
-
-def _size(m: re.Match[str]) -> int | None:
-    return None if m.group(1) is None else int(m.group(1))
 
 
 def _unescape(m: re.Match[str]) -> str:
@@ -798,21 +545,3 @@ _PYTHON_TYPES: tuple[tuple[type, T.Type], ...] = (
     (int, T.INT), (float, T.FLOAT), (bool, T.BOOL), (complex, T.COMPLEX), (str, T.STR), (type(None), T.NONE),
     (Device, T.DEVICE), (Function, T.FUNCTION),
 )  # fmt: skip
-
-
-def _future(kind: str) -> Callable[[list[T.Type]], T.Type]:
-    return lambda arguments: T.BoxType(kind, arguments[0])
-
-
-# Types with arguments: how many, and what they make. Python's spellings are among them.
-_GENERIC: dict[str, tuple[int | None, Callable[[list[T.Type]], T.Type]]] = {
-    "Dict": (2, lambda a: T.DictType(a[0], a[1])),
-    "List": (1, lambda a: T.ListType(a[0])),
-    "Optional": (1, lambda a: T.optional(a[0])),
-    "Union": (None, T.union),
-    "Tuple": (None, lambda a: T.TupleType(() if a == [T.TupleType(())] else tuple(a))),
-    "NamedTuple": (None, lambda a: T.TupleType(tuple(a))),
-    "Future": (1, _future("Future")),
-    "RRef": (1, _future("RRef")),
-    "Await": (1, _future("Await")),
-}

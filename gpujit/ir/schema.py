@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from gpujit.ir import types as T
@@ -22,7 +22,9 @@ class AliasInfo:
 
     def __str__(self) -> str:
         text = "|".join(sorted(self.before)) + ("!" if self.is_write else "")
-        return f"({text} -> {'|'.join(sorted(self.after))})" if self.after and self.after != self.before else f"({text})"
+        if self.after and self.after != self.before:
+            text += f" -> {'|'.join(sorted(self.after))}"
+        return f"({text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +375,7 @@ class _Parser:
             raise self.fail("a default value") from None
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse_schema(text: str) -> Schema:
     """The schema a text describes; equal texts give one object.
 

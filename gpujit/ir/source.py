@@ -18,7 +18,11 @@ class Source:
     """
 
     def __init__(
-        self, name: str, text: str, original: Callable[[SourceRange], SourceRange | None] | None = None, first_line: int = 1
+        self,
+        name: str,
+        text: str,
+        original: Callable[[SourceRange], SourceRange | None] | None = None,
+        first_line: int = 1,
     ) -> None:
         self.name = name
         self.text = text
@@ -95,7 +99,10 @@ class SourceRange:
 
 @dataclass(slots=True, eq=False)
 class CallSite:
-    """One level of a call stack kept by inlining: ``function`` was entered from ``range``; ``parent`` is its caller's."""
+    """One level of a call stack kept by inlining.
+
+    ``function`` was entered from ``range``; ``parent`` is its caller's level.
+    """
 
     function: str
     range: SourceRange | None

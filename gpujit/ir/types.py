@@ -391,7 +391,7 @@ def is_subtype(a: Type, b: Type) -> bool:
     NamedTuple is a subtype of the plain tuple; a class is a subtype of an interface whose methods it has; a tensor
     type with more known facts is a subtype of one with fewer. bool is no subtype of int.
     """
-    if a is b or a == b or b == ANY or a == UNKNOWN:
+    if a is b or a == b or b == ANY or UNKNOWN in walk(a):
         return True
     if isinstance(a, (OptionalType, UnionType)):
         return all(is_subtype(m, b) for m in members_of(a))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import namedtuple
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from gpujit.ir.types import ClassType, EnumType, TupleType
@@ -114,7 +114,7 @@ class SparseTensor:
     shape: tuple[int, ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def namedtuple_class(type_: TupleType) -> type:
     """The Python class for a NamedTuple type; equal types share one class."""
     assert type_.name is not None and type_.fields is not None

@@ -1,7 +1,8 @@
 """What every graph must satisfy, one function per invariant.
 
-``verify`` runs ``check_links`` and then ``INVARIANTS``, in order. All take time in proportion to the graph's size. Facts nobody knows are not faulted: operators without a schema, classes without
-attributes (placeholders made by the parser), constants whose value the text did not hold.
+``verify`` runs ``check_links`` and then ``INVARIANTS``, in order. All take time in proportion to the graph's size.
+Facts nobody knows are not faulted: operators without a schema, classes without attributes (placeholders made by the
+parser), constants whose value the text did not hold.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gpujit.ir.dtypes import code_of, is_tensor_dtype
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.module import Function
 from gpujit.ir.printer import SUBGRAPH, OpaqueConstant, print_node
-from gpujit.ir.schema import Argument
+from gpujit.ir.schema import Argument, Schema
 from gpujit.ir.types import is_subtype
 from gpujit.ir.values import Device, EnumValue, QTensor, ScriptObject, SparseTensor
 from gpujit.support.errors import VerifyError
@@ -202,60 +203,93 @@ def _check_flow(node: Node, what: str, given: Sequence[Value], wanted: Sequence[
             fail(node, f"{what}: value {i} is {value.type}, which does not fit {target.type}")
 
 
+# Their result has the type the program asserts, whatever is known of the input.
+_UNCHECKED = ("prim::unchecked_cast", "prim::unchecked_unwrap_optional")
+
+
 def check_schema(graph: Graph, nodes: Sequence[Node], fail: Fail) -> None:
     """Inputs and outputs agree with the operator's schema in number and type."""
     for node in nodes:
-        schema = node.schema
-        if schema is None:
-            continue
-        given, wanted = len(node.inputs), len(schema.arguments)
-        if given < wanted or (given > wanted and not schema.is_vararg):
-            fail(node, f"{schema} takes {wanted} arguments, found {given}")
-        given, wanted = len(node.outputs), len(schema.returns)
-        if given < wanted or (given > wanted and not schema.is_varret):
-            fail(node, f"{schema} returns {wanted} values, found {given}")
-        binding: dict[str, T.Type] = {}
-        for argument, value in zip(schema.arguments, node.inputs, strict=False):
-            if not _fits_argument(value.type, argument, binding):
-                fail(node, f"argument {argument.name} of {schema} cannot be {value.type}")
-        for i, (returned, value) in enumerate(zip(schema.returns, node.outputs, strict=False)):
-            # Type inference may know more than the schema says.
-            if not (_binds(value.type, returned.type, binding) or _binds(value.type, returned.type, {})):
-                fail(node, f"output {i} of {schema} cannot be {value.type}")
+        if node.schema is not None:
+            reason = misfit(node, node.schema)
+            if reason is not None:
+                fail(node, reason)
+
+
+def misfit(node: Node, schema: Schema) -> str | None:
+    """Why the node's inputs and outputs cannot be those of the schema, None when they can."""
+    given, wanted = len(node.inputs), len(schema.arguments)
+    if given < wanted or (given > wanted and not schema.is_vararg):
+        return f"{schema} takes {wanted} arguments, found {given}"
+    given, wanted = len(node.outputs), len(schema.returns)
+    if given < wanted or (given > wanted and not schema.is_varret):
+        return f"{schema} returns {wanted} values, found {given}"
+    binding: dict[str, T.Type] = {}
+    pairs = list(zip(schema.arguments, node.inputs, strict=False))
+    # Variables first, from all arguments; then every argument against what they came to mean.
+    for argument, value in pairs:
+        if argument.type.has_var and not _bind(value.type, argument.type, binding):
+            return f"argument {argument.name} of {schema} cannot be {value.type}"
+    for argument, value in pairs:
+        if not _fits_argument(value.type, argument, binding):
+            return f"argument {argument.name} of {schema} cannot be {value.type}"
+    for i, (returned, value) in enumerate(zip(schema.returns, node.outputs, strict=False)):
+        if node.kind not in _UNCHECKED and not _fits_return(value.type, returned.type, binding):
+            return f"output {i} of {schema} cannot be {value.type}"
+    return None
+
+
+def _fits_return(actual: T.Type, formal: T.Type, binding: dict[str, T.Type]) -> bool:
+    declared = _meaning(formal, binding)
+    if declared is not None:
+        # Type inference may know more than the schema says.
+        return is_subtype(actual, declared) or is_subtype(declared, actual)
+    # A variable that no argument bound is bound by the result.
+    trial = dict(binding)
+    declared = _meaning(formal, trial) if _bind(actual, formal, trial) else None
+    return declared is not None and is_subtype(actual, declared)
 
 
 def _fits_argument(actual: T.Type, argument: Argument, binding: dict[str, T.Type]) -> bool:
-    if _binds(actual, argument.type, binding):
+    wanted = _meaning(argument.type, binding)
+    # None given for an optional of an unbound variable.
+    if wanted is None or is_subtype(actual, wanted):
         return True
     if argument.length is None:
         return False
     # A lone number stands for a broadcasting list.
-    lone = argument.type.element if isinstance(argument.type, T.OptionalType) else argument.type
-    return isinstance(lone, T.ListType) and _binds(actual, lone.element, binding)
+    lone = wanted.element if isinstance(wanted, T.OptionalType) else wanted
+    return isinstance(lone, T.ListType) and is_subtype(actual, lone.element)
 
 
-def _binds(actual: T.Type, formal: T.Type, binding: dict[str, T.Type]) -> bool:
-    """Whether ``actual`` fits ``formal``, whose type variables are bound at their first use."""
+def _meaning(formal: T.Type, binding: dict[str, T.Type]) -> T.Type | None:
+    """The type with its variables replaced, None when one of them is not bound."""
     if not formal.has_var:
-        return is_subtype(actual, formal)
+        return formal
+    if any(isinstance(t, T.VarType) and t.name not in binding for t in T.walk(formal)):
+        return None
+    return T.substitute(formal, binding)
+
+
+def _bind(actual: T.Type, formal: T.Type, binding: dict[str, T.Type]) -> bool:
+    """Whether the shapes of both types agree; variables get the type that holds all their uses."""
     if isinstance(formal, T.VarType):
         known = binding.get(formal.name)
-        if known is None or is_subtype(known, actual):
-            binding[formal.name] = actual
-            return True
-        if isinstance(known, T.TensorType) and isinstance(actual, T.TensorType):
-            binding[formal.name] = T.TENSOR
-            return True
-        return is_subtype(actual, known)
+        both = actual if known is None else T.unify(known, actual)
+        if both is not None:
+            binding[formal.name] = both
+        return both is not None
+    if not formal.has_var:
+        return True
     if isinstance(formal, T.OptionalType):
         if actual == T.NONE:
             return True
-        return _binds(actual.element if isinstance(actual, T.OptionalType) else actual, formal.element, binding)
+        return _bind(actual.element if isinstance(actual, T.OptionalType) else actual, formal.element, binding)
     if isinstance(formal, T.BoxType) and isinstance(actual, T.BoxType) and formal.kind != actual.kind:
         return False
     if type(actual) is not type(formal) or len(actual.children()) != len(formal.children()):
         return False
-    return all(_binds(a, f, binding) for a, f in zip(actual.children(), formal.children(), strict=True))
+    return all(_bind(a, f, binding) for a, f in zip(actual.children(), formal.children(), strict=True))
 
 
 def check_constant(graph: Graph, nodes: Sequence[Node], fail: Fail) -> None:

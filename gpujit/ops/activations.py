@@ -42,7 +42,9 @@ def hardtanh(m: Any, x: Array, low: Any, high: Any) -> Array:
     if x.dtype.kind in "iu":
         low, high = int(low), int(high)
         if x.dtype.kind == "u" and low < 0:
-            raise OpError(f"aten::hardtanh: min_val={low} is negative, the tensor is {x.dtype}; take a signed or floating dtype")
+            raise OpError(
+                f"aten::hardtanh: min_val={low} is negative, the tensor is {x.dtype}; take a signed or floating dtype"
+            )
     return m.minimum(m.maximum(x, low), high)
 
 
@@ -140,7 +142,9 @@ _RRELU = "Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=Fa
 def rrelu(m: Any, x: Array, lower: Any, upper: Any, training: bool, generator: Any) -> Array:
     """In inference leaky_relu with the mean of both slopes; random slopes are not drawn."""
     if training:
-        raise OpError("aten::rrelu: training=True draws random slopes, which is not supported; call the module's eval() first")
+        raise OpError(
+            "aten::rrelu: training=True draws random slopes, which is not supported; call the module's eval() first"
+        )
     return leaky_relu(m, x, (lower + upper) / 2)
 
 
@@ -191,7 +195,9 @@ def log_sigmoid(m: Any, x: Array) -> Array:
 def log_sigmoid_forward(xp: Any, x: Array) -> tuple[Array, Array]:
     """log(sigmoid(x)), and exp(-|x|) for the backward pass."""
     if x.dtype.kind != "f":
-        raise DTypeError(f"aten::log_sigmoid_forward: {x.dtype} tensors are not supported; cast to a floating dtype first")
+        raise DTypeError(
+            f"aten::log_sigmoid_forward: {x.dtype} tensors are not supported; cast to a floating dtype first"
+        )
     buffer = xp.exp(-xp.absolute(x))
     return xp.minimum(x, 0) - xp.log1p(buffer), buffer
 

@@ -35,7 +35,9 @@ def tanh_backward(m: Any, grad: Array, y: Array) -> Array:
     return grad * _conj(m, 1 - y * y)
 
 
-@pointwise('aten::gelu_backward(Tensor grad_output, Tensor self, *, str approximate="none") -> Tensor', refuse=FLOAT_ONLY)
+@pointwise(
+    'aten::gelu_backward(Tensor grad_output, Tensor self, *, str approximate="none") -> Tensor', refuse=FLOAT_ONLY
+)
 def gelu_backward(m: Any, grad: Array, x: Array, approximate: str) -> Array:
     """grad times the slope of gelu."""
     if approximate == "tanh":
@@ -64,7 +66,8 @@ def mish_backward(m: Any, grad: Array, x: Array) -> Array:
 
 
 @pointwise(
-    "aten::threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor", refuse={**NO_BOOL, **REAL_ONLY}
+    "aten::threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor",
+    refuse={**NO_BOOL, **REAL_ONLY},
 )
 def threshold_backward(m: Any, grad: Array, x: Array, limit: Any) -> Array:
     """``grad`` where ``x`` exceeds the limit, 0 elsewhere."""
@@ -117,7 +120,8 @@ def hardswish_backward(m: Any, grad: Array, x: Array) -> Array:
 
 
 @pointwise(
-    "aten::hardtanh_backward(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val) -> Tensor", refuse=FLOAT_ONLY
+    "aten::hardtanh_backward(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val) -> Tensor",
+    refuse=FLOAT_ONLY,
 )
 def hardtanh_backward(m: Any, grad: Array, x: Array, low: Any, high: Any) -> Array:
     """``grad`` between the bounds, 0 at them and outside."""
@@ -125,7 +129,8 @@ def hardtanh_backward(m: Any, grad: Array, x: Array, low: Any, high: Any) -> Arr
 
 
 @pointwise(
-    "aten::softplus_backward(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold) -> Tensor", refuse=FLOAT_ONLY
+    "aten::softplus_backward(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold) -> Tensor",
+    refuse=FLOAT_ONLY,
 )
 def softplus_backward(m: Any, grad: Array, x: Array, beta: Any, limit: Any) -> Array:
     """grad times the slope of softplus."""
@@ -186,7 +191,8 @@ _gradient('Tensor grad_output, Tensor self, *, str approximate="none"', "gelu_ba
 _gradient("Tensor grad_output, Tensor self", "silu_backward")
 _gradient("Tensor grad_output, Tensor self, Scalar threshold", "threshold_backward")
 _gradient(
-    "Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale, bool is_result, Tensor self_or_result", "elu_backward"
+    "Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale, bool is_result, Tensor self_or_result",
+    "elu_backward",
 )
 _gradient("Tensor grad_out, Tensor self, Scalar lambd", "hardshrink_backward")
 _gradient("Tensor grad_output, Tensor self, Scalar lambd", "softshrink_backward")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from math import isqrt
 from typing import Any
 
@@ -20,7 +21,7 @@ def one_axis(ndim: int, dim: int, op: str) -> int:
     n = ndim or 1
     if -n <= dim < n:
         return dim + n if dim < 0 else dim
-    raise ShapeError(f"{op}: dim {dim} is out of range for a tensor of {ndim} dims; it must lie between {-n} and {n - 1}")
+    raise ShapeError(f"{op}: dim {dim} is out of range for a tensor of {ndim} dims; use {-n} to {n - 1}")
 
 
 def axes_of(ndim: int, dims: Sequence[int] | int | None, op: str) -> tuple[int, ...] | None:
@@ -35,7 +36,7 @@ def axes_of(ndim: int, dims: Sequence[int] | int | None, op: str) -> tuple[int, 
     if len(dims) == 1 and ndim:
         return (one_axis(ndim, dims[0], op),)
     axes = sorted([one_axis(ndim, d, op) for d in dims])
-    for a, b in zip(axes, axes[1:], strict=False):
+    for a, b in pairwise(axes):
         if a == b:
             raise ShapeError(f"{op}: dim {a} appears twice in the list of dims {list(dims)}")
     return tuple(axes) if axes and ndim else None
@@ -92,7 +93,7 @@ def _is_trailing(x: Array, axes: tuple[int, ...] | None) -> bool:
         return False
     if axes is None:
         return True
-    return axes[0] == x.ndim - len(axes)
+    return bool(axes[0] == x.ndim - len(axes))
 
 
 def _blocked(m: Any, x: Array, axes: tuple[int, ...], keepdim: bool) -> Array:

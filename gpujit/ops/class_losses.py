@@ -1,4 +1,4 @@
-"""Losses against class labels: negative log likelihood, cross entropy, margins, connectionist temporal classification."""
+"""Losses against class labels: log likelihood, cross entropy, margins, connectionist temporal classification."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def _check_weight(x: Array, weight: Array | None, op: str) -> None:
         raise ShapeError(f"{op}: weight has shape {weight.shape}; scores of shape {x.shape} need ({c},)")
 
 
-def _nll(
-    m: Any, x: Array, target: Array, weight: Array | None, how: int, ignore: int, op: str
-) -> tuple[Array, Array]:
+def _nll(m: Any, x: Array, target: Array, weight: Array | None, how: int, ignore: int, op: str) -> tuple[Array, Array]:
     """The loss, and the sum of the weights that took part."""
     scores, labels, there = _labels(m, x, target, ignore, op)
     _check_weight(x, weight, op)
@@ -102,14 +100,22 @@ def _declare_nll(name: str, ndims: tuple[int, ...]) -> None:
         return _nll(m, x, target, weight, reduction, ignore_index, op)
 
     out_form(
-        f"{op}_forward.output({_NLL_FORWARD}, *, Tensor(a!) output, Tensor(b!) total_weight) -> (Tensor(a!), Tensor(b!))",
+        f"{op}_forward.output({_NLL_FORWARD}, *, Tensor(a!) output, Tensor(b!) total_weight) -> (Tensor(a!), "
+        "Tensor(b!))",
         f"{op}_forward",
     )
     head = f"Tensor grad_output, {_NLL_FORWARD}, Tensor total_weight"
 
     @reduction(f"{op}_backward({head}) -> Tensor")
     def backward(
-        m: Any, grad: Array, x: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int, share: Array
+        m: Any,
+        grad: Array,
+        x: Array,
+        target: Array,
+        weight: Array | None,
+        reduction: int,
+        ignore_index: int,
+        share: Array,
     ) -> Array:
         """Gradient of the loss with respect to the scores."""
         check(x)
@@ -134,13 +140,14 @@ def nll_loss_nd(m: Any, x: Array, target: Array, weight: Array | None, reduction
 
 
 @reduction(
-    "aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100, "
+    "aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt "
+    "ignore_index=-100, "
     "float label_smoothing=0.) -> Tensor"
 )
 def cross_entropy_loss(
     m: Any, x: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int, label_smoothing: float
 ) -> Array:
-    """Minus the log-probability of the labelled class; ``target`` of x's own shape holds probabilities of the classes."""
+    """Minus the log-probability of the labelled class; a ``target`` of x's own shape holds class probabilities."""
     op = "aten::cross_entropy_loss"
     if x.ndim == 0 or x.dtype.char not in "fd":
         raise DTypeError(f"{op}: expected floating scores of at least 1 dim, found {x.dtype} of shape {x.shape}")
@@ -161,13 +168,13 @@ def cross_entropy_loss(
             return -total(m, loss, (axis,))
         s = -total(m, loss, None)
         return s / (x.size // c if c else 0) if reduction == MEAN else s
-    scores, labels, there = _labels(m, x, target, ignore_index, op)
+    there = target != ignore_index
     logp = log_softmax_rows(m, x, axis)
     loss, share = _nll(m, logp, target, weight, reduction, ignore_index, op)
     if label_smoothing == 0:
         return loss
     smooth = -total(m, logp if spread is None else logp * spread, (axis,))
-    smooth = m.where(there.reshape(target.shape), smooth, x.dtype.type(0))
+    smooth = m.where(there, smooth, x.dtype.type(0))
     if reduction != 0:
         smooth = total(m, smooth, None)
         if reduction == MEAN:
@@ -190,7 +197,7 @@ def multi_margin_loss(
     op = "aten::multi_margin_loss"
     if p not in (1, 2):
         raise OpError(f"{op}: p must be 1 or 2, found {p}")
-    if x.ndim > 2 or x.size == 0 and x.ndim and x.shape[-1] == 0:
+    if x.ndim > 2 or (x.ndim and x.shape[-1] == 0):
         raise ShapeError(f"{op}: expected scores [C] or [N, C], found shape {x.shape}")
     rows = x.reshape(-1, x.shape[-1] if x.ndim else 1)
     if target.size != rows.shape[0]:
@@ -244,7 +251,8 @@ def multilabel_margin_loss(m: Any, x: Array, target: Array, reduction: int) -> A
 
 
 @reduction(
-    "aten::multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor output, Tensor is_target)"
+    "aten::multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor output, Tensor "
+    "is_target)"
 )
 def multilabel_margin_loss_forward(m: Any, x: Array, target: Array, reduction: int) -> tuple[Array, Array]:
     """The loss, and 1 for every labelled class."""
@@ -262,7 +270,13 @@ out_form(
 
 
 def _ctc(
-    m: Any, logp: Array, targets: Array, input_lengths: Sequence[int], target_lengths: Sequence[int], blank: int, op: str
+    m: Any,
+    logp: Array,
+    targets: Array,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    blank: int,
+    op: str,
 ) -> tuple[Array, Array]:
     """Negative log likelihood ``[N]`` and the forward variables ``[N, T, 2 S + 1]``.
 
@@ -351,7 +365,9 @@ def _ctc_loss(
 _CTC = "int blank=0, int reduction=1, bool zero_infinity=False) -> Tensor"
 
 
-@reduction(f"aten::ctc_loss.IntList(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, {_CTC}")
+@reduction(
+    f"aten::ctc_loss.IntList(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, {_CTC}"
+)
 def ctc_loss(
     m: Any,
     logp: Array,
@@ -372,7 +388,9 @@ def _as_list(x: Array, op: str) -> list[int]:
     return [int(v) for v in x.reshape(-1).tolist()]
 
 
-@reduction(f"aten::ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, {_CTC}")
+@reduction(
+    f"aten::ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, {_CTC}"
+)
 def ctc_loss_tensor(
     m: Any,
     logp: Array,
@@ -409,7 +427,8 @@ def ctc_forward(
 
 
 @reduction(
-    f"aten::_ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, {_CTC_PAIR}) "
+    f"aten::_ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, "
+    f"{_CTC_PAIR}) "
     "-> (Tensor, Tensor)"
 )
 def ctc_forward_tensor(
@@ -422,7 +441,8 @@ def ctc_forward_tensor(
 
 for _kind, _overload in (("int[]", ""), ("Tensor", "Tensor")):
     out_form(
-        f"aten::_ctc_loss.{_overload + '_' if _overload else ''}out(Tensor log_probs, Tensor targets, {_kind} input_lengths, "
+        f"aten::_ctc_loss.{_overload + '_' if _overload else ''}out(Tensor log_probs, Tensor targets, {_kind} "
+        "input_lengths, "
         f"{_kind} target_lengths, {_CTC_PAIR}, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
         f"aten::_ctc_loss{'.' + _overload if _overload else ''}",
     )

@@ -17,30 +17,32 @@ from gpujit.support.errors import DTypeError, OpError, ShapeError
 # ------------------------------------------------------------------------------------------------- comparisons
 
 _COMPARISONS = {
-    "eq": ("equal", "Equal", "not_refused"), "ne": ("not_equal", None, "not_refused"), "lt": ("less", "Less", "ordered"),
-    "le": ("less_equal", "LessOrEqual", "ordered"), "gt": ("greater", "Greater", "ordered"),
-    "ge": ("greater_equal", "GreaterOrEqual", "ordered"),
+    "eq": ("equal", "Equal"), "ne": ("not_equal", None), "lt": ("less", "Less"), "le": ("less_equal", "LessOrEqual"),
+    "gt": ("greater", "Greater"), "ge": ("greater_equal", "GreaterOrEqual"),
 }  # fmt: skip
 
 
-def _declare_comparison(name: str, function: str, onnx: str | None, ordered: bool) -> None:
-    refuse = REAL_ONLY if ordered else {}
+def _declare_comparison(name: str, function: str, onnx: str | None) -> None:
+    refuse = {} if name in ("eq", "ne") else REAL_ONLY
 
     @pointwise(
-        f"aten::{name}.Scalar(Tensor self, Scalar other) -> Tensor",
-        result="bool", refuse=refuse, inplace=True, out="Scalar_out",
-    )  # fmt: skip
+        f"aten::{name}.Scalar(Tensor self, Scalar other) -> Tensor", result="bool", refuse=refuse, out="Scalar_out"
+    )
     @pointwise(
         f"aten::{name}.Tensor(Tensor self, Tensor other) -> Tensor",
-        result="bool", refuse=refuse, inplace=True, out="Tensor_out", onnx=onnx,
+        result="bool", refuse=refuse, out="Tensor_out", onnx=onnx,
     )  # fmt: skip
     def body(m: Any, a: Array, b: Any) -> Array:
         """That comparison of every pair, as bools; beside NaN only ``ne`` holds."""
         return getattr(m, function)(a, b)
 
+    for other in ("Scalar", "Tensor"):
+        text = f"aten::{name}_.{other}(Tensor(a!) self, {other} other) -> Tensor(a!)"
+        inplace_form(text, f"aten::{name}.{other}")
 
-for _name, (_function, _onnx, _kind) in _COMPARISONS.items():
-    _declare_comparison(_name, _function, _onnx, _kind == "ordered")
+
+for _name, (_function, _onnx) in _COMPARISONS.items():
+    _declare_comparison(_name, _function, _onnx)
 for _long, _short in (
     ("not_equal", "ne"), ("less", "lt"), ("less_equal", "le"), ("greater", "gt"), ("greater_equal", "ge")
 ):  # fmt: skip
@@ -124,18 +126,33 @@ _SHIFTS_ONLY = {**_BITS_ONLY, **NO_BOOL}
 
 
 def _declare_bits(name: str) -> None:
-    @pointwise(f"aten::bitwise_{name}.Scalar_Tensor(Scalar self, Tensor other) -> Tensor", refuse=_BITS_ONLY, out="Scalar_Tensor_out")
-    @pointwise(f"aten::bitwise_{name}.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_BITS_ONLY, inplace=True, out="Scalar_out")
-    @pointwise(f"aten::bitwise_{name}.Tensor(Tensor self, Tensor other) -> Tensor", refuse=_BITS_ONLY, inplace=True, out="Tensor_out")
+    @pointwise(
+        f"aten::bitwise_{name}.Scalar_Tensor(Scalar self, Tensor other) -> Tensor",
+        refuse=_BITS_ONLY,
+        out="Scalar_Tensor_out",
+    )
+    @pointwise(
+        f"aten::bitwise_{name}.Scalar(Tensor self, Scalar other) -> Tensor",
+        refuse=_BITS_ONLY,
+        inplace=True,
+        out="Scalar_out",
+    )
+    @pointwise(
+        f"aten::bitwise_{name}.Tensor(Tensor self, Tensor other) -> Tensor",
+        refuse=_BITS_ONLY,
+        inplace=True,
+        out="Tensor_out",
+    )
     def body(m: Any, a: Any, b: Any) -> Array:
         """That connective of the bits of both; of bools their logic."""
         return getattr(m, f"bitwise_{name}")(a, b)
 
-    for form in ("Tensor self, Tensor other", "Tensor self, Scalar other"):
-        overload = form.rpartition(", ")[2].partition(" ")[0]
-        same_as(f"aten::__{name}__.{overload}({form}) -> Tensor", f"aten::bitwise_{name}.{overload}")
-        text = f"aten::__i{name}__.{overload}(Tensor(a!) {form[len('Tensor '):]}) -> Tensor(a!)"
-        inplace_form(text, f"aten::bitwise_{name}.{overload}")
+    # PyTorch tries the number first for `and` only.
+    for other in ("Scalar", "Tensor") if name == "and" else ("Tensor", "Scalar"):
+        same_as(f"aten::__{name}__.{other}(Tensor self, {other} other) -> Tensor", f"aten::bitwise_{name}.{other}")
+    for other in ("Tensor", "Scalar"):
+        text = f"aten::__i{name}__.{other}(Tensor(a!) self, {other} other) -> Tensor(a!)"
+        inplace_form(text, f"aten::bitwise_{name}.{other}")
 
 
 for _name in ("and", "or", "xor"):
@@ -151,21 +168,25 @@ def bitwise_not(m: Any, x: Array) -> Array:
 def _declare_shift(direction: str) -> None:
     name, function = f"bitwise_{direction}_shift", f"{direction}_shift"
 
-    @pointwise(f"aten::{name}.Scalar_Tensor(Scalar self, Tensor other) -> Tensor", refuse=_SHIFTS_ONLY, out="Scalar_Tensor_out")
     @pointwise(
-        f"aten::{name}.Tensor_Scalar(Tensor self, Scalar other) -> Tensor",
-        refuse=_SHIFTS_ONLY, inplace=True, out="Tensor_Scalar_out",
-    )  # fmt: skip
-    @pointwise(f"aten::{name}.Tensor(Tensor self, Tensor other) -> Tensor", refuse=_SHIFTS_ONLY, inplace=True, out="Tensor_out")
+        f"aten::{name}.Scalar_Tensor(Scalar self, Tensor other) -> Tensor", refuse=_SHIFTS_ONLY, out="Scalar_Tensor_out"
+    )
+    @pointwise(
+        f"aten::{name}.Tensor_Scalar(Tensor self, Scalar other) -> Tensor", refuse=_SHIFTS_ONLY, out="Tensor_Scalar_out"
+    )
+    @pointwise(f"aten::{name}.Tensor(Tensor self, Tensor other) -> Tensor", refuse=_SHIFTS_ONLY, out="Tensor_out")
     def body(m: Any, a: Any, b: Any) -> Array:
         """Bits moved by ``b`` places; by a negative or too large number all of them leave, but the sign stays."""
         return getattr(m, function)(a, b)
 
     short = "lshift" if direction == "left" else "rshift"
+    for other, of in (("Scalar", "Tensor_Scalar"), ("Tensor", "Tensor")):
+        inplace_form(f"aten::{name}_.{of}(Tensor(a!) self, {other} other) -> Tensor(a!)", f"aten::{name}.{of}")
     for other, of in (("Tensor", "Tensor"), ("Scalar", "Tensor_Scalar")):
-        same_as(f"aten::__{short}__.{other}(Tensor self, {other} other) -> Tensor", f"aten::{name}.{of}")
+        parameters = f"Tensor self, {other} other"
+        same_as(f"aten::__{short}__.{other}({parameters}) -> Tensor", f"aten::{name}.{of}")
         same_as(
-            f"aten::__{short}__.{other}_out(Tensor self, {other} other, *, Tensor(a!) out) -> Tensor(a!)", f"aten::{name}.{of}_out"
+            f"aten::__{short}__.{other}_out({parameters}, *, Tensor(a!) out) -> Tensor(a!)", f"aten::{name}.{of}_out"
         )
         inplace_form(f"aten::__i{short}__.{other}(Tensor(a!) self, {other} other) -> Tensor(a!)", f"aten::{name}.{of}")
 
@@ -214,7 +235,9 @@ def clamp(m: Any, x: Array, low: Any, high: Any) -> Array:
 alias("aten::clip", "aten::clamp")
 
 
-@pointwise("aten::clamp_min.Tensor(Tensor self, Tensor min) -> Tensor", refuse=_NO_CLAMP, inplace=True, out="Tensor_out")
+@pointwise(
+    "aten::clamp_min.Tensor(Tensor self, Tensor min) -> Tensor", refuse=_NO_CLAMP, inplace=True, out="Tensor_out"
+)
 @pointwise(
     "aten::clamp_min(Tensor self, Scalar min) -> Tensor",
     operands=("self", "min"), refuse=_NO_CLAMP, inplace=True, out="out",
@@ -224,7 +247,9 @@ def clamp_min(m: Any, x: Array, low: Any) -> Array:
     return m.maximum(x, low)
 
 
-@pointwise("aten::clamp_max.Tensor(Tensor self, Tensor max) -> Tensor", refuse=_NO_CLAMP, inplace=True, out="Tensor_out")
+@pointwise(
+    "aten::clamp_max.Tensor(Tensor self, Tensor max) -> Tensor", refuse=_NO_CLAMP, inplace=True, out="Tensor_out"
+)
 @pointwise(
     "aten::clamp_max(Tensor self, Scalar max) -> Tensor",
     operands=("self", "max"), refuse=_NO_CLAMP, inplace=True, out="out",
@@ -239,7 +264,9 @@ def clamp_max(m: Any, x: Array, high: Any) -> Array:
 
 def _check_condition(condition: Any) -> None:
     if condition.dtype.kind != "b" and condition.dtype != "uint8":
-        raise DTypeError(f"aten::where: condition is {condition.dtype}; it must be a bool tensor, compare it with something")
+        raise DTypeError(
+            f"aten::where: condition is {condition.dtype}; it must be a bool tensor, compare it with something"
+        )
 
 
 @pointwise("aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor", operands=("self", "other"))
@@ -280,7 +307,9 @@ def fill_value(op: str, value: Any, dtype: Any, m: Any) -> Any:
 
 def _check_mask(mask: Any) -> None:
     if mask.dtype.kind != "b":
-        raise DTypeError(f"aten::masked_fill: mask is {mask.dtype}; only bool masks are taken, compare it with something")
+        raise DTypeError(
+            f"aten::masked_fill: mask is {mask.dtype}; only bool masks are taken, compare it with something"
+        )
 
 
 @pointwise(
@@ -312,7 +341,7 @@ def heaviside(m: Any, x: Array, values: Array) -> Array:
 
 
 @pointwise(
-    "static_runtime::clamp_nan_to_num(Tensor input, Scalar? min, Scalar? max, float? nan, float? posinf, float? neginf) -> Tensor",
+    "static_runtime::clamp_nan_to_num(Tensor input, Scalar? min, Scalar? max, float? nan, float? posinf, float? posinf) -> Tensor",
     operands=("input",),
 )
 def clamp_nan_to_num(m: Any, x: Array, low: Any, high: Any, nan: float | None, posinf: Any, neginf: Any) -> Array:

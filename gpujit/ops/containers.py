@@ -1,7 +1,7 @@
 """Lists and dicts: Python's own, changed in place where TorchScript changes them.
 
-Tensors as dict keys are the same key when they are the same tensor. Arrays cannot be dict keys in Python, so a dict with
-Tensor keys holds ``TensorKey`` objects; ``dict_key`` makes them and ``key_value`` gives the array back.
+Tensors as dict keys are the same key when they are the same tensor. Arrays cannot be dict keys in Python, so a dict
+with Tensor keys holds ``TensorKey`` objects; ``dict_key`` makes them and ``key_value`` gives the array back.
 Source: PyTorch's registrations of list and dict operators; every quirk kept here was seen with torch 2.13.
 """
 
@@ -13,8 +13,9 @@ from typing import Any
 
 from gpujit.ir.values import Array, ScriptObject
 from gpujit.ops.convert import item_of, truth_of
+from gpujit.ops.numbers import INT_MAX, wrap32
 from gpujit.ops.registry import prim
-from gpujit.ops.scalar import INT_MAX, greatest, least, wrap32
+from gpujit.ops.scalar import greatest, least
 from gpujit.ops.text import value_text
 from gpujit.support.errors import OpError, ShapeError
 
@@ -240,7 +241,8 @@ def sort_key(value: Any) -> Any:
         return item_of(value, "aten::sort")
     name = value.type.name if isinstance(value, ScriptObject) else type(value).__name__
     raise OpError(
-        f"aten::sort: elements of type {name} cannot be sorted; only tensors, ints, floats, bools, strs, and tuples of them"
+        f"aten::sort: elements of type {name} cannot be sorted; only tensors, ints, floats, bools, strs and tuples of "
+        "these can"
     )
 
 
@@ -289,7 +291,9 @@ for _kind in ("int", "float", "bool"):
     prim(f"aten::all.{_kind}({_kind}[] self) -> bool")(all)
 
 
-def _declare_extreme(name: str, kind: str, choose: Callable[[Any, Any], Any], better: Callable[[Any, Any], bool]) -> None:
+def _declare_extreme(
+    name: str, kind: str, choose: Callable[[Any, Any], Any], better: Callable[[Any, Any], Any]
+) -> None:
     def of_one(values: list[Any]) -> Any:
         if not values:
             raise OpError(f"prim::{name}: {name}() arg is an empty sequence; give at least one number")
@@ -301,9 +305,8 @@ def _declare_extreme(name: str, kind: str, choose: Callable[[Any, Any], Any], be
     def of_two(left: list[Any], right: list[Any]) -> list[Any]:
         for a, b in zip(left, right, strict=False):
             if a != b:
-                return right if better(b, a) else left
-        # The second one for two equal lists.
-        return left if left != right and better(len(left), len(right)) else right
+                return left if better(a, b) else right
+        return right if better(len(right), len(left)) else left
 
     prim(f"prim::{name}.{kind}_list({kind}[] l, {kind}[] r) -> {kind}[]")(of_two)
     prim(f"prim::{name}.self_{kind}({kind}[] self) -> {kind}")(of_one)
@@ -442,6 +445,8 @@ for _kind in ("str", "int", "bool", "float", "complex", "Tensor"):
     for _name, (_tail, _body) in _dict_ops(_kind).items():
         prim(f"aten::{_name}{_tail}")(_body)
 
-prim("aten::__contains__.float_list(float[] l, float item) -> bool")(lambda items, x: position(items, x, operator.eq) >= 0)
+prim("aten::__contains__.float_list(float[] l, float item) -> bool")(
+    lambda items, x: position(items, x, operator.eq) >= 0
+)
 # Any[] takes tuples of mixed types too.
 prim("aten::len.any(Any[] a) -> int")(len)

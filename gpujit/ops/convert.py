@@ -1,7 +1,7 @@
 """Casts between numbers, strings and one-element tensors.
 
-A cast from a tensor refuses numbers that the target cannot hold; the ``Implicit`` forms, which the compiler inserts where
-a number is wanted, also refuse tensors that have dimensions.
+A cast from a tensor refuses numbers that the target cannot hold; the ``Implicit`` forms, which the compiler inserts
+where a number is wanted, also refuse tensors that have dimensions.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from gpujit.ir.dtypes import IR_NAMES, code_of
 from gpujit.ir.values import Array
+from gpujit.ops.numbers import to_int
 from gpujit.ops.registry import library, prim
-from gpujit.ops.scalar import to_int
 from gpujit.ops.text import as_bytes
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -62,7 +62,7 @@ def float_of(x: Array, op: str) -> float:
 
 
 def truth_of(x: Array, op: str) -> bool:
-    """Whether the one element of a tensor differs from zero. Raises ShapeError when it has another number of elements."""
+    """Whether the one element of a tensor differs from zero. Raises ShapeError when it does not have one element."""
     if x.size != 1:
         found = "no values" if x.size == 0 else "more than one value"
         raise ShapeError(
@@ -88,6 +88,20 @@ def local_scalar(x: Array) -> Number:
 def is_nonzero(x: Array) -> bool:
     """Whether the one element of a tensor differs from zero."""
     return truth_of(x, "aten::is_nonzero")
+
+
+@prim("aten::_assert_async(Tensor self) -> ()", effects=True)
+def assert_async(x: Array) -> None:
+    """Nothing. Raises OpError when the one element of the tensor is zero."""
+    if not truth_of(x, "aten::_assert_async"):
+        raise OpError("aten::_assert_async: Expected Tensor with single nonzero value, but got zero")
+
+
+@prim("aten::_assert_async.msg(Tensor self, str assert_msg) -> ()", effects=True)
+def assert_async_msg(x: Array, message: str) -> None:
+    """Nothing. Raises OpError with the message when the one element of the tensor is zero."""
+    if not truth_of(x, "aten::_assert_async"):
+        raise OpError(message)
 
 
 def _check_implicit(x: Array, op: str) -> None:
@@ -296,7 +310,8 @@ def tensor_to_list(x: Array) -> list[int]:
     """The elements of a 1-d int32 tensor."""
     if x.ndim != 1 or str(x.dtype) != "int32":
         raise DTypeError(
-            f"aten::_tensor_to_list: expected a 1-d tensor of scalar type Int, found shape {tuple(x.shape)} and dtype {x.dtype}"
+            f"aten::_tensor_to_list: expected a 1-d tensor of scalar type Int, found shape {tuple(x.shape)} and dtype "
+            f"{x.dtype}"
         )
     return x.tolist()  # type: ignore[no-any-return]
 

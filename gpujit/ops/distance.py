@@ -7,7 +7,7 @@ from typing import Any
 from gpujit.ir.dtypes import numpy_dtype
 from gpujit.ir.values import Array
 from gpujit.ops.axes import axes_of, in_dtype, need_floating, one_axis, reduced_count, sum_squares, to_asked, total
-from gpujit.ops.promotion import can_cast, real_of, result_type
+from gpujit.ops.promotion import can_cast, result_type, to_floating
 from gpujit.ops.registry import out_form, reduction
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -25,7 +25,7 @@ def vector_norm(
         wanted = numpy_dtype(code)
         need_floating(x, op)
         if wanted.kind in "bui" or not can_cast(x.dtype, wanted):
-            raise DTypeError(f"{op}: a tensor of {x.dtype} can't have its norm computed in {wanted}; pass a wider floating dtype")
+            raise DTypeError(f"{op}: a tensor of {x.dtype} can't have a norm in {wanted}; pass a wider dtype")
         x, half = to_asked(x, code)
     if x.dtype.kind in "bui":
         need_floating(x, op)
@@ -86,7 +86,9 @@ def norm_dim(m: Any, x: Array, p: float | None, dim: list[int], keepdim: bool) -
     return _norm(m, x, p, dim, keepdim, None)
 
 
-@reduction("aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor")
+@reduction(
+    "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor"
+)
 def norm_dim_dtype(m: Any, x: Array, p: float | None, dim: list[int], keepdim: bool, dtype: int) -> Array:
     """The norm of order ``p`` over ``dim``, computed in ``dtype``."""
     return _norm(m, x, p, dim, keepdim, dtype)
@@ -114,7 +116,8 @@ def native_norm(m: Any, x: Array, p: float) -> Array:
 
 
 @reduction(
-    "aten::native_norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, ScalarType? dtype) -> Tensor",
+    "aten::native_norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, ScalarType? dtype) -> "
+    "Tensor",
     out="ScalarOpt_dim_dtype_out",
 )
 def native_norm_dim(m: Any, x: Array, p: float | None, dim: list[int], keepdim: bool, dtype: int | None) -> Array:
@@ -150,8 +153,8 @@ def renorm(m: Any, x: Array, p: float, dim: int, maxnorm: float) -> Array:
         raise OpError(f"aten::renorm: p must be positive and maxnorm not negative, found p={p}, maxnorm={maxnorm}")
     keep = one_axis(x.ndim, dim, "aten::renorm")
     length = vector_norm(m, x, p, tuple(i for i in range(x.ndim) if i != keep), True, None, "aten::renorm")
-    scale = m.where(length > maxnorm, length.dtype.type(maxnorm) / (length + length.dtype.type(1e-7)), length.dtype.type(1))
-    return x * scale
+    number = length.dtype.type
+    return x * m.where(length > maxnorm, number(maxnorm) / (length + number(1e-7)), number(1))
 
 
 # ----------------------------------------------------------------------------------------------------- distances
@@ -205,14 +208,20 @@ def cosine_similarity(m: Any, x1: Array, x2: Array, dim: int, eps: float) -> Arr
 
 
 @reduction(
-    "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool keepdim=False) -> Tensor"
+    "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool keepdim=False) "
+    "-> Tensor"
 )
 def pairwise_distance(m: Any, x1: Array, x2: Array, p: float, eps: float, keepdim: bool) -> Array:
     """The norm of order ``p`` of ``x1 - x2 + eps`` along the last dim."""
-    x1, x2 = together("aten::pairwise_distance", x1, x2)
-    need_floating(x1, "aten::pairwise_distance")
-    d = x1 - x2 + x1.dtype.type(eps)
-    return vector_norm(m, d, p, (d.ndim - 1,) if d.ndim else None, keepdim, None, "aten::pairwise_distance")
+    return apart(m, x1, x2, p, eps, keepdim, "aten::pairwise_distance")
+
+
+def apart(m: Any, x1: Array, x2: Array, p: float, eps: float, keepdim: bool, op: str) -> Array:
+    """The norm of order ``p`` of ``x1 - x2 + eps`` along the last dim; integers are subtracted as integers."""
+    x1, x2 = together(op, x1, x2)
+    d = x1 - x2
+    d = d.astype(to_floating(d.dtype), copy=False) + eps
+    return vector_norm(m, d, p, (d.ndim - 1,) if d.ndim else None, keepdim, None, op)
 
 
 def _by_products(m: Any, a: Array, b: Array) -> Array:
@@ -227,7 +236,7 @@ def _all_pairs(m: Any, a: Array, b: Array, p: float, op: str) -> Array:
     pairs = a.shape[-2] * b.shape[-2] * a.shape[-1]
     if a.shape[-1] == 0:
         return m.zeros((*a.shape[:-1], b.shape[-2]), dtype=a.dtype)
-    if a.ndim == 2 and pairs <= _PAIRS or a.size == 0 or b.size == 0:
+    if (a.ndim == 2 and pairs <= _PAIRS) or a.size == 0 or b.size == 0:
         return vector_norm(m, a[..., :, None, :] - b[..., None, :, :], p, (a.ndim,), False, None, op)
     y = m.empty((*a.shape[:-1], b.shape[-2]), dtype=a.dtype)
     # Rows in strips, so that the differences of a strip stay in cache.

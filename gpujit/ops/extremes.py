@@ -95,6 +95,10 @@ _declare_extreme("min", ("min", "min_indices"))
 @reduction("aten::aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)")
 def aminmax(m: Any, x: Array, dim: int | None, keepdim: bool) -> Picked:
     """Smallest and largest elements along ``dim`` (of all, when None); NaN wins in both."""
+    return _aminmax(x, dim, keepdim)
+
+
+def _aminmax(x: Array, dim: int | None, keepdim: bool) -> Picked:
     need_real(x, "aten::aminmax")
     axes = axes_of(x.ndim, dim, "aten::aminmax")
     if x.size == 0:
@@ -112,13 +116,13 @@ out_form(
 @reduction("aten::_aminmax(Tensor self) -> (Tensor, Tensor)")
 def aminmax_all(m: Any, x: Array) -> Picked:
     """Smallest and largest element."""
-    return aminmax(m, x, None, False)
+    return _aminmax(x, None, False)
 
 
 @reduction("aten::_aminmax.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor)")
 def aminmax_dim(m: Any, x: Array, dim: int, keepdim: bool) -> Picked:
     """Smallest and largest elements along ``dim``."""
-    return aminmax(m, x, dim, keepdim)
+    return _aminmax(x, dim, keepdim)
 
 
 # ----------------------------------------------------------------------------------------- median, k-th, mode
@@ -202,13 +206,14 @@ def kthvalue(m: Any, x: Array, k: int, dim: int, keepdim: bool) -> Picked:
     need_real(x, "aten::kthvalue")
     x, axis, scalar = _row_axis(x, dim, "aten::kthvalue")
     if not 1 <= k <= x.shape[axis]:
-        raise ShapeError(f"aten::kthvalue: k is {k}, but dim {dim} has {x.shape[axis]} elements; use 1 to {x.shape[axis]}")
+        raise ShapeError(f"aten::kthvalue: k is {k}; dim {dim} has {x.shape[axis]} elements, counted from 1")
     index = _slot(x.argsort(axis=axis, kind="stable"), axis, k - 1)
     return _picked(m, x, index, axis, keepdim, scalar)
 
 
 out_form(
-    "aten::kthvalue.values(Tensor self, int k, int dim=-1, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) "
+    "aten::kthvalue.values(Tensor self, int k, int dim=-1, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) "
+    "indices) "
     "-> (Tensor(a!) values, Tensor(b!) indices)",
     "aten::kthvalue",
 )

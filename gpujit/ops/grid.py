@@ -12,14 +12,11 @@ import numpy as np
 from gpujit.ir.values import Array
 from gpujit.ops.registry import library
 from gpujit.ops.resample import _cubic
+from gpujit.ops.strided import shape_text
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 BILINEAR, NEAREST, BICUBIC = range(3)
 ZEROS, BORDER, REFLECTION = range(3)
-
-
-def _shape_text(shape: Sequence[int]) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
 
 
 def _pixels(at: Array, n: int, align: bool) -> Array:
@@ -100,16 +97,20 @@ def _bicubic(xp: Any, rows: _Rows, at: Sequence[Array], padding: int, align: boo
     return total
 
 
-def sample(xp: Any, op: str, x: Array, grid: Array, mode: int, padding: int, align: bool, rank: int | None = None) -> Array:
-    """``x [N, C, *spatial]`` at the points ``grid [N, *points, rank]``, whose last dim counts from the last dim of ``x``."""
+def sample(
+    xp: Any, op: str, x: Array, grid: Array, mode: int, padding: int, align: bool, rank: int | None = None
+) -> Array:
+    """``x [N, C, *spatial]`` at the points ``grid [N, *points, rank]``, which name the last dim of ``x`` first."""
     if x.ndim not in (4, 5) or x.ndim != grid.ndim or (rank is not None and x.ndim != rank + 2):
         wanted = "4 or 5" if rank is None else str(rank + 2)
         raise ShapeError(f"{op}: input has {x.ndim} dims and grid {grid.ndim}, expected both to have {wanted}")
     rank = x.ndim - 2
     if grid.shape[0] != x.shape[0] or grid.shape[-1] != rank:
-        raise ShapeError(f"{op}: grid {_shape_text(grid.shape)} does not fit input {_shape_text(x.shape)}; its last dim must be {rank}")
+        raise ShapeError(
+            f"{op}: grid {shape_text(grid.shape)} does not fit input {shape_text(x.shape)}; its last dim must be {rank}"
+        )
     if 0 in x.shape[2:]:
-        raise ShapeError(f"{op}: input {_shape_text(x.shape)} has an empty dim to sample from")
+        raise ShapeError(f"{op}: input {shape_text(x.shape)} has an empty dim to sample from")
     if mode not in (BILINEAR, NEAREST, BICUBIC) or padding not in (ZEROS, BORDER, REFLECTION):
         raise OpError(f"{op}: interpolation_mode is {mode} and padding_mode {padding}, expected 0 to 2")
     if mode == BICUBIC and rank == 3:
@@ -168,7 +169,9 @@ def affine_grid_generator(xp: Any, theta: Array, size: list[int], align: bool) -
     if rank not in (2, 3):
         raise ShapeError(f"{op}: size is {list(size)}, expected 4 or 5 numbers")
     if theta.shape != (size[0], rank, rank + 1):
-        raise ShapeError(f"{op}: theta {_shape_text(theta.shape)} must be [{size[0]}, {rank}, {rank + 1}] for size {list(size)}")
+        raise ShapeError(
+            f"{op}: theta {shape_text(theta.shape)} must be [{size[0]}, {rank}, {rank + 1}] for size {list(size)}"
+        )
     if theta.dtype.kind != "f":
         raise DTypeError(f"{op}: theta is {theta.dtype}, expected a floating dtype")
     sizes = size[2:]

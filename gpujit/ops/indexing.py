@@ -68,6 +68,13 @@ def out_of_range(index: Array, size: int, dim: int, op: str, low: int | None = N
     return ShapeError(f"{op}: index {int(index[bad].reshape(-1)[0])} is out of range for dim {dim} of size {size}")
 
 
+def require_range(index: Array, size: int, dim: int, op: str, low: int | None = None) -> None:
+    """Raises ShapeError for the first index outside ``low`` (by default -size) to size - 1."""
+    fault = out_of_range(index, size, dim, op, low)
+    if fault is not None:
+        raise fault
+
+
 def _is_basic(keys: Sequence[Any]) -> bool:
     # NumPy takes 0-dim integers alone for basic indexing, which gives views and scalars.
     return all(k is ALL or (k.ndim == 0 and k.dtype != BOOL_) for k in keys)
@@ -143,9 +150,7 @@ def put_at(xp: Any, x: Array, indices: Sequence[Array | None], values: Array, ac
         where = keys if keys != (...,) else (xp.ones((), BOOL_),)
         for k, d in zip(keys, range(x.ndim), strict=False):
             if k is not ALL and k is not ... and k.dtype != BOOL_ and not any(j is ALL or j.dtype == BOOL_ for j in keys[:d]):
-                fault = out_of_range(k, x.shape[d], d, op)
-                if fault is not None:
-                    raise fault
+                require_range(k, x.shape[d], d, op)
         _accumulate_at(xp, wide, where, cast(values, wide.dtype))
         if wide is not x:
             x[...] = cast(wide, x.dtype)
@@ -235,11 +240,12 @@ def check_index(index: Array, op: str) -> Array:
 def take_rows(x: Array, index: Array, d: int, op: str) -> Array:
     """The slices of ``x`` at an index along dim ``d``; negative indices are refused, as PyTorch does."""
     if index.size and index.min() < 0:
-        raise out_of_range(index, x.shape[d], d, op, 0) or AssertionError
+        require_range(index, x.shape[d], d, op, 0)
     try:
         return x.take(index, axis=d)
     except IndexError:
-        raise out_of_range(index, x.shape[d], d, op, 0) or AssertionError from None
+        require_range(index, x.shape[d], d, op, 0)
+        raise
 
 
 @library("aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", half="native", out="out")
@@ -275,9 +281,7 @@ def _put(xp: Any, x: Array, index: Array, source: Array, accumulate: bool, op: s
     if index.size != source.size:
         raise ShapeError(f"{op}: {index.size} indices and {source.size} source elements must be as many")
     check_writable(x, op)
-    fault = out_of_range(index, x.size, 0, op)
-    if fault is not None:
-        raise fault
+    require_range(index, x.size, 0, op)
     flat = x.reshape(-1)
     if accumulate:
         wide = flat.astype(FLOAT32) if x.dtype in HALF_TYPES else flat
@@ -438,4 +442,4 @@ def _declare_view_scatters() -> None:
 
 _declare_view_scatters()
 
-__all__ = ["check_index", "combine_rows", "out_of_range", "put_at", "take_rows"]
+__all__ = ["check_index", "combine_rows", "put_at", "require_range", "take_rows"]

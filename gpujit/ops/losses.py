@@ -6,7 +6,7 @@ from typing import Any
 
 from gpujit.ir.values import Array
 from gpujit.ops.axes import need_floating, total
-from gpujit.ops.distance import check_broadcast, together, vector_norm
+from gpujit.ops.distance import apart, check_broadcast, together
 from gpujit.ops.promotion import to_floating
 from gpujit.ops.registry import out_form, reduction
 from gpujit.support.errors import DTypeError, OpError, ShapeError
@@ -51,9 +51,7 @@ def l1_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     return reduced(m, m.abs(x - target), reduction)
 
 
-@reduction(
-    "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor", out="out"
-)
+@reduction("aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor", out="out")
 def smooth_l1_loss(m: Any, x: Array, target: Array, reduction: int, beta: float) -> Array:
     """d² / (2 beta) where d = |x - target| is below ``beta``, d - beta / 2 elsewhere."""
     if beta < 0:
@@ -94,7 +92,7 @@ def binary_cross_entropy(m: Any, x: Array, target: Array, weight: Array | None, 
     x, target = _numbers(op, x, target)
     for name, v in (("input", x), ("target", target)):
         if not ((v >= 0) & (v <= 1)).all():
-            raise OpError(f"{op}: all elements of {name} must lie between 0 and 1; call binary_cross_entropy_with_logits on scores")
+            raise OpError(f"{op}: all elements of {name} must lie between 0 and 1; scores need the _with_logits form")
     least = x.dtype.type(-100)
     loss = (target - 1) * m.maximum(m.log1p(-x), least) - target * m.maximum(m.log(x), least)
     if weight is not None:
@@ -183,7 +181,8 @@ def hinge_embedding_loss(m: Any, x: Array, target: Array, margin: float, reducti
 
 
 @reduction(
-    "aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> Tensor"
+    "aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> "
+    "Tensor"
 )
 def cosine_embedding_loss(m: Any, x1: Array, x2: Array, target: Array, margin: float, reduction: int) -> Array:
     """1 - cos(x1, x2) where the target is 1, max(0, cos - margin) where it is -1; vectors along the last dim."""
@@ -202,7 +201,9 @@ def cosine_embedding_loss(m: Any, x1: Array, x2: Array, target: Array, margin: f
     cos = total(m, x1 * x2, axes) / m.sqrt(lengths)
     zero = floating.type(0)
     check_broadcast(op, cos, target)
-    loss = m.where(target == 1, 1 - cos, zero) + m.where(target == -1, m.maximum(cos - floating.type(margin), zero), zero)
+    loss = m.where(target == 1, 1 - cos, zero) + m.where(
+        target == -1, m.maximum(cos - floating.type(margin), zero), zero
+    )
     return reduced(m, loss, reduction)
 
 
@@ -221,24 +222,26 @@ def margin_ranking_loss(m: Any, x1: Array, x2: Array, target: Array, margin: flo
     "float eps=9.9999999999999995e-07, bool swap=False, int reduction=1) -> Tensor"
 )
 def triplet_margin_loss(
-    m: Any, anchor: Array, positive: Array, negative: Array, margin: float, p: float, eps: float, swap: bool, reduction: int
+    m: Any,
+    anchor: Array,
+    positive: Array,
+    negative: Array,
+    margin: float,
+    p: float,
+    eps: float,
+    swap: bool,
+    reduction: int,
 ) -> Array:
     """max(0, margin + |anchor - positive| - |anchor - negative|) along the last dim."""
     op = "aten::triplet_margin_loss"
     if not anchor.ndim == positive.ndim == negative.ndim:
-        raise ShapeError(f"{op}: the inputs have {anchor.ndim}, {positive.ndim} and {negative.ndim} dims; they must have as many")
-    anchor, positive, negative = together(op, anchor, positive, negative)
-    if anchor.dtype.kind in "bui":
-        floating = to_floating(anchor.dtype)
-        anchor, positive, negative = anchor.astype(floating), positive.astype(floating), negative.astype(floating)
-
-    def apart(a: Array, b: Array) -> Array:
-        d = a - b + eps
-        return vector_norm(m, d, p, (d.ndim - 1,) if d.ndim else None, False, None, op)
-
-    near, far = apart(anchor, positive), apart(anchor, negative)
+        raise ShapeError(
+            f"{op}: the inputs have {anchor.ndim}, {positive.ndim} and {negative.ndim} dims; they must have as many"
+        )
+    near, far = apart(m, anchor, positive, p, eps, False, op), apart(m, anchor, negative, p, eps, False, op)
     if swap:
-        far = m.minimum(far, apart(positive, negative))
+        far = m.minimum(far, apart(m, positive, negative, p, eps, False, op))
+    check_broadcast(op, near, far)
     return reduced(m, _at_least_zero(m, margin + near - far), reduction)
 
 
@@ -319,7 +322,10 @@ for _text, _target in (
         "smooth_l1_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, int reduction, float beta",
         "smooth_l1_loss_backward",
     ),
-    ("huber_loss_backward.out(Tensor grad_output, Tensor self, Tensor target, int reduction, float delta", "huber_loss_backward"),
+    (
+        "huber_loss_backward.out(Tensor grad_output, Tensor self, Tensor target, int reduction, float delta",
+        "huber_loss_backward",
+    ),
     (
         "soft_margin_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, int reduction",
         "soft_margin_loss_backward",

@@ -30,7 +30,9 @@ def _check_channels(op: str, x: Array, c: int, **vectors: Array | None) -> None:
             raise DTypeError(f"{op}: {name} is {v.dtype}, the input {x.dtype}; they must have the same dtype")
 
 
-def _apply(x: Array, mean: Array, invstd: Array, weight: Array | None, bias: Array | None, shape: tuple[int, ...]) -> Array:
+def _apply(
+    x: Array, mean: Array, invstd: Array, weight: Array | None, bias: Array | None, shape: tuple[int, ...]
+) -> Array:
     """(x - mean) * invstd * weight + bias as one multiply and one add: scale and shift are small."""
     scale = invstd if weight is None else invstd * weight
     shift = -mean * scale if bias is None else bias - mean * scale
@@ -55,10 +57,9 @@ def _batch_norm(
 
     In training the running statistics are written through, the variance unbiased.
     """
-    if x.ndim < 2:
+    if x.ndim < 2 and x.size:
         raise ShapeError(f"{op}: expected at least 2 dims [N, C, ..], found shape {x.shape}")
-    shape = x.shape
-    c = shape[1]
+    c = x.shape[1] if x.ndim > 1 else 0
     _check_channels(op, x, c, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
     half = x.dtype if x.dtype in HALF_TYPES else None
     if half is not None:
@@ -71,17 +72,22 @@ def _batch_norm(
             raise OpError(f"{op}: running_mean and running_var are needed out of training; pass them, or training=True")
         if half is not None:
             running_mean, running_var = _float32(running_mean), _float32(running_var)
+        if x.ndim < 2:
+            return (x.copy() if half is None else x.astype(half)), None, None, None
         y = _apply(x, running_mean, 1 / m.sqrt(running_var + eps), weight, bias, channels)
         return (y if half is None else y.astype(half)), None, None, None
     axes = (0, *range(2, x.ndim))
     n = x.size // c if c else 0
-    mean = total(m, x, axes) / n if n else m.zeros(c, dtype=x.dtype)
+    if n == 0:
+        zeros = m.zeros(c, dtype=x.dtype)
+        return (x.copy() if half is None else x.astype(half)), zeros, zeros, 1 / m.sqrt(zeros + eps)
+    mean = total(m, x, axes) / n
     d = x - mean.reshape(channels)
-    var = sum_squares(m, d, axes) / n if n else m.zeros(c, dtype=x.dtype)
+    var = sum_squares(m, d, axes) / n
     invstd = 1 / m.sqrt(var + eps)
-    if running_mean is not None and n:
+    if running_mean is not None:
         running_mean[...] = (1 - momentum) * _float32(running_mean) + momentum * mean
-    if running_var is not None and n:
+    if running_var is not None:
         unbiased = var * (n / (n - 1) if n != 1 else m.nan)
         running_var[...] = (1 - momentum) * _float32(running_var) + momentum * unbiased
     d *= (invstd if weight is None else invstd * weight).reshape(channels)
@@ -115,7 +121,9 @@ def batch_norm(
     return _batch_norm(m, x, weight, bias, running_mean, running_var, training, momentum, eps, "aten::batch_norm")[0]
 
 
-def _three(m: Any, x: Array, weight: Array | None, found: tuple[Array, Array | None, Array | None, Array | None]) -> Three:
+def _three(
+    m: Any, x: Array, weight: Array | None, found: tuple[Array, Array | None, Array | None, Array | None]
+) -> Three:
     y, mean, _, invstd = found
     # Statistics of half types are kept in float32 only beside float32 weights.
     dtype = x.dtype if weight is None or x.dtype not in HALF_TYPES else weight.dtype
@@ -149,7 +157,8 @@ def native_batch_norm(
 
 out_form(
     f"aten::native_batch_norm.out({_BATCH}, Tensor? running_mean, Tensor? running_var, bool training, float momentum, "
-    "float eps, *, Tensor(a!) out, Tensor(b!) save_mean, Tensor(c!) save_invstd) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
+    "float eps, *, Tensor(a!) out, Tensor(b!) save_mean, Tensor(c!) save_invstd) -> (Tensor(a!), Tensor(b!), "
+    "Tensor(c!))",
     "aten::native_batch_norm",
 )
 
@@ -162,7 +171,8 @@ reduction(
 
 
 @reduction(
-    f"aten::_native_batch_norm_legit.no_stats({_BATCH}, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
+    f"aten::_native_batch_norm_legit.no_stats({_BATCH}, bool training, float momentum, float eps) -> (Tensor, "
+    "Tensor, Tensor)",
     half="native",
 )
 def native_batch_norm_no_stats(
@@ -173,7 +183,9 @@ def native_batch_norm_no_stats(
     return _three(m, x, weight, found)
 
 
-_STATS_OUT = ", *, Tensor({}!) out, Tensor({}!) save_mean, Tensor({}!) save_invstd) -> (Tensor({}!), Tensor({}!), Tensor({}!))"
+_STATS_OUT = (
+    ", *, Tensor({}!) out, Tensor({}!) save_mean, Tensor({}!) save_invstd) -> (Tensor({}!), Tensor({}!), Tensor({}!))"
+)
 out_form(
     f"aten::_native_batch_norm_legit.out({_BATCH}, Tensor(a!) running_mean, Tensor(b!) running_var, bool training, "
     "float momentum, float eps" + _STATS_OUT.format(*"defdef"),
@@ -208,7 +220,8 @@ def native_batch_norm_no_training(
 
 _THREE_OUT = ", *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))"
 out_form(
-    f"aten::_native_batch_norm_legit_no_training.out({_BATCH}, Tensor running_mean, Tensor running_var, float momentum, "
+    f"aten::_native_batch_norm_legit_no_training.out({_BATCH}, Tensor running_mean, Tensor running_var, float "
+    "momentum, "
     "float eps" + _THREE_OUT,
     "aten::_native_batch_norm_legit_no_training",
 )
@@ -237,7 +250,8 @@ def batch_norm_impl_index(
 
 
 @reduction(
-    f"aten::_batch_norm_with_update({_BATCH}, Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, float eps) "
+    f"aten::_batch_norm_with_update({_BATCH}, Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, float "
+    "eps) "
     "-> (Tensor, Tensor, Tensor, Tensor)",
     half="native",
 )
@@ -277,7 +291,8 @@ def batch_norm_no_update(
 
 
 @reduction(
-    f"aten::_batch_norm_with_update_functional({_BATCH}, Tensor running_mean, Tensor running_var, float momentum, float eps)"
+    f"aten::_batch_norm_with_update_functional({_BATCH}, Tensor running_mean, Tensor running_var, float momentum, "
+    "float eps)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)",
     half="native",
 )
@@ -305,7 +320,8 @@ out_form(
     "aten::_batch_norm_with_update",
 )
 out_form(
-    f"aten::_batch_norm_no_update.out({_BATCH}, Tensor? running_mean, Tensor? running_var, float momentum, float eps, *, "
+    f"aten::_batch_norm_no_update.out({_BATCH}, Tensor? running_mean, Tensor? running_var, float momentum, float "
+    "eps, *, "
     "Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) " + _FOUR_OUT.format(*"abcd"),
     "aten::_batch_norm_no_update",
 )
@@ -367,15 +383,22 @@ def _centred(m: Any, rows: Array) -> Three:
     return d, mean, sum_squares(m, d, (1,), True) / n
 
 
-def _check_normalized(x: Array, shape: list[int], weight: Array | None, bias: Array | None, op: str) -> None:
+def _check_normalized(
+    x: Array, shape: list[int], weight: Array | None, bias: Array | None, op: str, complex_too: bool = False
+) -> None:
     k = len(shape)
     wanted = tuple(shape)
     if k == 0 or x.ndim < k or x.shape[x.ndim - k :] != wanted:
-        raise ShapeError(f"{op}: normalized_shape {list(shape)} needs an input of shape [.., {str(list(shape))[1:-1]}], found {x.shape}")
+        raise ShapeError(
+            f"{op}: normalized_shape {list(shape)} needs an input of shape [.., {str(list(shape))[1:-1]}], found "
+            f"{x.shape}"
+        )
     for name, v in (("weight", weight), ("bias", bias)):
         if v is not None and v.shape != wanted:
-            raise ShapeError(f"{op}: {name} has shape {v.shape}, normalized_shape is {list(shape)}; they must be the same")
-    if x.dtype.kind in "buic":
+            raise ShapeError(
+                f"{op}: {name} has shape {v.shape}, normalized_shape is {list(shape)}; they must be the same"
+            )
+    if x.dtype.kind in ("bui" if complex_too else "buic"):
         raise DTypeError(f"{op}: expected a floating tensor, found {x.dtype}")
 
 
@@ -424,9 +447,7 @@ def native_layer_norm(
     m: Any, x: Array, shape: list[int], weight: Array | None, bias: Array | None, eps: float
 ) -> Three:
     """Layer norm, and the means and inverse deviations it used."""
-    y, mean, rstd = _layer_norm(
-        m, _float32(x), shape, _float32(weight), _float32(bias), eps, "aten::native_layer_norm"
-    )
+    y, mean, rstd = _layer_norm(m, _float32(x), shape, _float32(weight), _float32(bias), eps, "aten::native_layer_norm")
     kept = x.shape[: x.ndim - len(shape)] + (1,) * len(shape)
     stats = x.dtype if weight is None or x.dtype not in HALF_TYPES else weight.dtype
     return (
@@ -437,7 +458,8 @@ def native_layer_norm(
 
 
 out_form(
-    "aten::native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps" + _THREE_OUT,
+    "aten::native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps"
+    + _THREE_OUT,
     "aten::native_layer_norm",
 )
 
@@ -478,7 +500,8 @@ def group_norm(
 
 
 @reduction(
-    "aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) "
+    "aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, "
+    "float eps) "
     "-> (Tensor, Tensor, Tensor)",
     half="native",
 )
@@ -487,7 +510,9 @@ def native_group_norm(
 ) -> Three:
     """Group norm, and the means and inverse deviations ``[N, group]`` it used."""
     if x.size != n * c * area:
-        raise ShapeError(f"aten::native_group_norm: N={n}, C={c}, HxW={area} do not describe an input of shape {x.shape}")
+        raise ShapeError(
+            f"aten::native_group_norm: N={n}, C={c}, HxW={area} do not describe an input of shape {x.shape}"
+        )
     wide = _float32(x).reshape(n, c, area)
     y, mean, rstd = _group_norm(m, wide, group, _float32(weight), _float32(bias), eps, "aten::native_group_norm")
     stats = x.dtype if weight is None or x.dtype not in HALF_TYPES else weight.dtype
@@ -499,7 +524,8 @@ def native_group_norm(
 
 
 out_form(
-    "aten::native_group_norm.out(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, "
+    "aten::native_group_norm.out(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int "
+    "group, "
     "float eps" + _THREE_OUT,
     "aten::native_group_norm",
 )
@@ -508,8 +534,10 @@ out_form(
 # ------------------------------------------------------------------------------------------------------ rms, weight
 
 
-def _rms_norm(m: Any, x: Array, shape: list[int], weight: Array | None, eps: float | None, op: str) -> tuple[Array, Array]:
-    _check_normalized(x, shape, weight, None, op)
+def _rms_norm(
+    m: Any, x: Array, shape: list[int], weight: Array | None, eps: float | None, op: str
+) -> tuple[Array, Array]:
+    _check_normalized(x, shape, weight, None, op, complex_too=True)
     if eps is None:
         # Half types are normalised in float32, and with its epsilon.
         eps = float(m.finfo(x.dtype).eps)
@@ -517,7 +545,9 @@ def _rms_norm(m: Any, x: Array, shape: list[int], weight: Array | None, eps: flo
     n = 1
     for s in shape:
         n *= s
-    rstd = 1 / m.sqrt(sum_squares(m, x, axes, True) / n + eps)
+    # Complex numbers are squared as they are, not their absolute values.
+    squares = total(m, x * x, axes, True) if x.dtype.kind == "c" else sum_squares(m, x, axes, True)
+    rstd = 1 / m.sqrt(squares / n + eps)
     y = x * rstd
     if weight is not None:
         y *= weight
@@ -534,9 +564,7 @@ def rms_norm(m: Any, x: Array, shape: list[int], weight: Array | None, eps: floa
     "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)",
     half="native",
 )
-def fused_rms_norm(
-    m: Any, x: Array, shape: list[int], weight: Array | None, eps: float | None
-) -> tuple[Array, Array]:
+def fused_rms_norm(m: Any, x: Array, shape: list[int], weight: Array | None, eps: float | None) -> tuple[Array, Array]:
     """RMS norm and the inverse root mean squares it used, which stay float32 for half types."""
     y, rstd = _rms_norm(m, _float32(x), shape, _float32(weight), eps, "aten::_fused_rms_norm")
     return y.astype(x.dtype, copy=False), rstd

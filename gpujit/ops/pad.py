@@ -8,14 +8,11 @@ from typing import Any
 
 from gpujit.ir.values import Array
 from gpujit.ops.registry import library
+from gpujit.ops.strided import shape_text
 from gpujit.support.errors import OpError, ShapeError
 
 # The modes of aten::_pad_enum, in the order of their numbers.
 MODES = ("constant", "reflect", "replicate", "circular")
-
-
-def _shape_text(shape: Sequence[int]) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
 
 
 def _crop(x: Array, pads: Sequence[int]) -> Array:
@@ -102,12 +99,12 @@ def pad_edges(xp: Any, op: str, x: Array, pads: Sequence[int], mode: str) -> Arr
     rank = len(pads) // 2
     if ndim not in (rank + 1, rank + 2) or rank not in (1, 2, 3) or len(pads) % 2:
         raise ShapeError(
-            f"{op}: input {_shape_text(x.shape)} and {len(pads)} numbers of {mode} padding do not fit; "
+            f"{op}: input {shape_text(x.shape)} and {len(pads)} numbers of {mode} padding do not fit; "
             "an input of 2 or 3 dims takes 2 numbers, of 3 or 4 dims 4, of 4 or 5 dims 6"
         )
     shape = list(x.shape)
     if 0 in shape[(1 if ndim == rank + 2 else 0) :]:
-        raise ShapeError(f"{op}: input {_shape_text(x.shape)} has an empty dim besides the batch")
+        raise ShapeError(f"{op}: input {shape_text(x.shape)} has an empty dim besides the batch")
     if min(pads) < 0:
         return _pad_and_crop(xp, op, x, pads, mode)
     center: list[slice] = []
@@ -117,7 +114,8 @@ def pad_edges(xp: Any, op: str, x: Array, pads: Sequence[int], mode: str) -> Arr
         limit = n - 1 if mode == "reflect" else n
         if mode != "replicate" and (low > limit or high > limit):
             raise ShapeError(
-                f"{op}: padding ({low}, {high}) of dim {axis} is too large, {mode} padding of {n} elements allows {limit}"
+                f"{op}: padding ({low}, {high}) of dim {axis} is too large, {mode} padding of {n} elements "
+                f"allows {limit}"
             )
         shape[axis] = low + n + high
         center.append(slice(low, low + n))
@@ -164,7 +162,9 @@ def _pad_and_crop(xp: Any, op: str, x: Array, pads: Sequence[int], mode: str) ->
     for i in range(0, len(pads), 2):
         axis = x.ndim - 1 - i // 2
         if x.shape[axis] + pads[i] + pads[i + 1] < (1 if len(pads) == 2 else 0):
-            raise ShapeError(f"{op}: padding ({pads[i]}, {pads[i + 1]}) leaves nothing of the {x.shape[axis]} elements of dim {axis}")
+            raise ShapeError(
+                f"{op}: padding ({pads[i]}, {pads[i + 1]}) leaves nothing of the {x.shape[axis]} elements of dim {axis}"
+            )
     if mode == "circular":
         # Circular padding repeats what is left after cropping; the other modes look at the whole input.
         x = _crop(x, pads)

@@ -41,7 +41,9 @@ def _dtype_of(a: Any, b: Any) -> Any:
 
 
 @pointwise("aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inplace=True, out="Scalar_out")
-@pointwise("aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", inplace=True, out="out", onnx="Add")
+@pointwise(
+    "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", inplace=True, out="out", onnx="Add"
+)
 def add(m: Any, a: Array, b: Any, alpha: Any) -> Array:
     """a + alpha * b; of bools their disjunction."""
     if alpha is not True and alpha == 1:
@@ -92,8 +94,8 @@ def mul(m: Any, a: Array, b: Any) -> Array:
     return m.multiply(a, b)
 
 
-@pointwise("aten::div.Scalar(Tensor self, Scalar other) -> Tensor", result="float", inplace=True, out="Scalar_out")
-@pointwise("aten::div.Tensor(Tensor self, Tensor other) -> Tensor", result="float", inplace=True, out="out", onnx="Div")
+@pointwise("aten::div.Scalar(Tensor self, Scalar other) -> Tensor", result="float", out="Scalar_out")
+@pointwise("aten::div.Tensor(Tensor self, Tensor other) -> Tensor", result="float", out="out", onnx="Div")
 def div(m: Any, a: Array, b: Any) -> Array:
     """a / b in floating point, whatever the operands are."""
     if b.__class__ is float and b == 0:
@@ -129,11 +131,11 @@ def truncated_quotient(m: Any, op: str, a: Any, b: Any) -> Any:
 
 @pointwise(
     "aten::div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor",
-    result="any", inplace=True, out="Scalar_mode_out",
+    result="any", out="Scalar_mode_out",
 )  # fmt: skip
 @pointwise(
     "aten::div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor",
-    result="any", inplace=True, out="out_mode",
+    result="any", out="out_mode",
 )  # fmt: skip
 def div_mode(m: Any, a: Array, b: Any, rounding_mode: str | None) -> Array:
     """a / b: as it is, towards zero (``trunc``) or down (``floor``); only the first turns integers into floats."""
@@ -147,10 +149,21 @@ def div_mode(m: Any, a: Array, b: Any, rounding_mode: str | None) -> Array:
     return (floor_quotient if rounding_mode == "floor" else truncated_quotient)(m, "aten::div", a, b)
 
 
+# In the order PyTorch tries them.
+for _parameters, _overload in (
+    ("Tensor other", "Tensor"),
+    ("Tensor other, *, str? rounding_mode", "Tensor_mode"),
+    ("Scalar other", "Scalar"),
+    ("Scalar other, *, str? rounding_mode", "Scalar_mode"),
+):
+    inplace_form(f"aten::div_.{_overload}(Tensor(a!) self, {_parameters}) -> Tensor(a!)", f"aten::div.{_overload}")
+
 _NO_FLOOR = {"bool": "use & for masks", "complex": "complex numbers have no floor"}
 
 
-@pointwise("aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, inplace=True, out="Scalar_out")
+@pointwise(
+    "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, out="Scalar_out"
+)
 @pointwise("aten::floor_divide(Tensor self, Tensor other) -> Tensor", refuse=_NO_FLOOR, out="out")
 def floor_divide(m: Any, a: Array, b: Any) -> Array:
     """The largest whole number not above a / b, in the promoted dtype."""
@@ -158,14 +171,25 @@ def floor_divide(m: Any, a: Array, b: Any) -> Array:
 
 
 inplace_form("aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)", "aten::floor_divide")
+inplace_form("aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)", "aten::floor_divide.Scalar")
 alias("aten::multiply", "aten::mul", without=("Scalar_out",))
 alias("aten::divide", "aten::div", without=("Scalar_out", "Scalar_mode_out"))
-alias("aten::true_divide", "aten::div", without=("Scalar_out", "Tensor_mode", "Scalar_mode", "out_mode", "Scalar_mode_out"))
+alias(
+    "aten::true_divide",
+    "aten::div",
+    without=("Scalar_out", "Tensor_mode", "Scalar_mode", "out_mode", "Scalar_mode_out"),
+)
 
 
-@pointwise("aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor", refuse=_NO_FLOOR, out="Scalar_Tensor_out")
-@pointwise("aten::remainder.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, inplace=True, out="Scalar_out")
-@pointwise("aten::remainder.Tensor(Tensor self, Tensor other) -> Tensor", refuse=_NO_FLOOR, inplace=True, out="Tensor_out")
+@pointwise(
+    "aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor", refuse=_NO_FLOOR, out="Scalar_Tensor_out"
+)
+@pointwise(
+    "aten::remainder.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, inplace=True, out="Scalar_out"
+)
+@pointwise(
+    "aten::remainder.Tensor(Tensor self, Tensor other) -> Tensor", refuse=_NO_FLOOR, inplace=True, out="Tensor_out"
+)
 def remainder(m: Any, a: Any, b: Any) -> Array:
     """What floor division leaves: a number with the sign of the divisor."""
     if _check_divisor("aten::remainder", a, b):
@@ -177,7 +201,13 @@ def remainder(m: Any, a: Any, b: Any) -> Array:
 
 
 @pointwise("aten::fmod.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, inplace=True, out="Scalar_out")
-@pointwise("aten::fmod.Tensor(Tensor self, Tensor other) -> Tensor", refuse=_NO_FLOOR, inplace=True, out="Tensor_out", onnx="Mod")
+@pointwise(
+    "aten::fmod.Tensor(Tensor self, Tensor other) -> Tensor",
+    refuse=_NO_FLOOR,
+    inplace=True,
+    out="Tensor_out",
+    onnx="Mod",
+)
 def fmod(m: Any, a: Array, b: Any) -> Array:
     """What truncating division leaves: a number with the sign of the dividend."""
     _check_divisor("aten::fmod", a, b)
@@ -241,7 +271,9 @@ def pow_number(m: Any, a: Array, b: Any) -> Array:
         return m.multiply(a, a)
     if a.dtype.kind in "biu":
         if b < 0:
-            raise OpError(f"aten::pow: integers to a negative power ({b}) are not integers; cast the tensor to a floating dtype")
+            raise OpError(
+                f"aten::pow: integers to a negative power ({b}) are not integers; cast the tensor to a floating dtype"
+            )
         if a.dtype.kind == "b":
             return a if b else m.ones_like(a)
         return m.power(a, b)
@@ -284,8 +316,12 @@ def _float_power(text: str, out: str) -> None:
 _float_power("aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", "Tensor_Tensor_out")
 _float_power("aten::float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", "Tensor_Scalar_out")
 _float_power("aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor", "Scalar_out")
-inplace_form("aten::float_power_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)", "aten::float_power.Tensor_Tensor")
-inplace_form("aten::float_power_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)", "aten::float_power.Tensor_Scalar")
+inplace_form(
+    "aten::float_power_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)", "aten::float_power.Tensor_Tensor"
+)
+inplace_form(
+    "aten::float_power_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)", "aten::float_power.Tensor_Scalar"
+)
 
 
 # ---------------------------------------------------------------------------------------- two operands, no number
@@ -303,7 +339,9 @@ def lerp(m: Any, start: Array, end: Array, weight: Any) -> Array:
     return from_end if near_start is False else m.where(near_start, start + weight * step, from_end)
 
 
-@pointwise("aten::atan2(Tensor self, Tensor other) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out")
+@pointwise(
+    "aten::atan2(Tensor self, Tensor other) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out"
+)
 def atan2(m: Any, y: Array, x: Array) -> Array:
     """The angle of the point (x, y), from -pi to pi."""
     return m.arctan2(y, x)
@@ -325,7 +363,13 @@ def nextafter(m: Any, a: Array, b: Array) -> Array:
     "aten::copysign.Scalar(Tensor self, Scalar other) -> Tensor",
     result="float", refuse=REAL_ONLY, inplace=True, out="Scalar_out",
 )  # fmt: skip
-@pointwise("aten::copysign.Tensor(Tensor self, Tensor other) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out")
+@pointwise(
+    "aten::copysign.Tensor(Tensor self, Tensor other) -> Tensor",
+    result="float",
+    refuse=REAL_ONLY,
+    inplace=True,
+    out="out",
+)
 def copysign(m: Any, a: Array, b: Any) -> Array:
     """The magnitude of ``a`` with the sign of ``b``."""
     return m.copysign(a, b)
@@ -395,7 +439,9 @@ def _complex(m: Any, real: Any, imag: Any) -> Any:
 # ------------------------------------------------------------------------------------- sum and relu in one (quantised models)
 
 
-@pointwise("aten::_add_relu.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inplace=True, out="Scalar_out")
+@pointwise(
+    "aten::_add_relu.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inplace=True, out="Scalar_out"
+)
 @pointwise("aten::_add_relu.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", inplace=True, out="out")
 def add_relu(m: Any, a: Array, b: Any, alpha: Any) -> Array:
     """max(a + alpha * b, 0)."""

@@ -1,7 +1,7 @@
 """Pooling over windows: maximum and mean, fixed and adaptive, with and without the places of the maxima.
 
-Every window here is a box, so each dim is reduced on its own: values from the first dim to the last, which keeps runs of
-memory long; places from the last to the first, which keeps PyTorch's choice among equal maxima (the first in row order).
+Every window here is a box, so each dim is reduced on its own: values from the first dim to the last, which keeps runs
+of memory long; places from the last to the first, which keeps PyTorch's choice among equal maxima (first in row order).
 No padded copy is made: each tap is combined with the output positions whose windows have it inside the input.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from gpujit.ir.values import Array
 from gpujit.ops.registry import library, write_into
-from gpujit.ops.strided import expand_list
+from gpujit.ops.strided import expand_list, shape_text
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
@@ -37,10 +37,6 @@ class Axis(NamedTuple):
     first: Any
     counts: tuple[int, ...]
     full_counts: tuple[int, ...]
-
-
-def _shape_text(shape: Sequence[int]) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
 
 
 def _whole(taps: Sequence[Tap], size: int) -> int | None:
@@ -187,13 +183,13 @@ class Windows(NamedTuple):
     uniform: bool
 
 
-def _check_input(op: str, shape: Sequence[int], rank: int) -> None:
+def check_input(op: str, shape: Sequence[int], rank: int) -> None:
     if len(shape) not in (rank + 1, rank + 2):
         raise ShapeError(
-            f"{op}: input {_shape_text(shape)} has {len(shape)} dims, expected {rank + 1}, or {rank + 2} with a batch"
+            f"{op}: input {shape_text(shape)} has {len(shape)} dims, expected {rank + 1}, or {rank + 2} with a batch"
         )
     if 0 in shape[len(shape) - rank - 1 :]:
-        raise ShapeError(f"{op}: input {_shape_text(shape)} has an empty dim besides the batch")
+        raise ShapeError(f"{op}: input {shape_text(shape)} has an empty dim besides the batch")
 
 
 @lru_cache(maxsize=512)
@@ -201,7 +197,7 @@ def _windows(
     op: str, shape: tuple[int, ...], kernel_: tuple[int, ...], stride_: tuple[int, ...], padding_: tuple[int, ...],
     dilation_: tuple[int, ...], ceil_mode: bool, rank: int,
 ) -> Windows:  # fmt: skip
-    _check_input(op, shape, rank)
+    check_input(op, shape, rank)
     kernel = expand_list(op, "kernel_size", kernel_, rank)
     stride = expand_list(op, "stride", stride_, rank) if stride_ else kernel
     padding = expand_list(op, "padding", padding_, rank)
@@ -213,7 +209,7 @@ def _windows(
     for n, k, s, p, d in zip(shape[-rank:], kernel, stride, padding, dilation, strict=True):
         if p < 0 or p > ((k - 1) * d + 1) // 2:
             raise ShapeError(
-                f"{op}: padding is {list(padding)}, at most half of the window {_shape_text(kernel)} can be padding"
+                f"{op}: padding is {list(padding)}, at most half of the window {shape_text(kernel)} can be padding"
             )
         size = (n + 2 * p - d * (k - 1) - 1 + (s - 1 if ceil_mode else 0)) // s + 1
         if ceil_mode and (size - 1) * s >= n + p:
@@ -221,8 +217,8 @@ def _windows(
             size -= 1
         if size < 1:
             raise ShapeError(
-                f"{op}: windows {_shape_text(kernel)} with dilation {list(dilation)} and padding {list(padding)} do not fit "
-                f"into input {_shape_text(shape)}"
+                f"{op}: windows {shape_text(kernel)} with dilation {list(dilation)} and padding {list(padding)} do not "
+                f"fit into input {shape_text(shape)}"
             )
         axes.append(_window_axis(n, size, k, s, p, d))
     full = all(set(a.full_counts) == {k} for a, k in zip(axes, kernel, strict=True))
@@ -230,8 +226,8 @@ def _windows(
 
 
 def max_pool(
-    xp: Any, op: str, x: Array, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
-    ceil_mode: bool, rank: int,
+    xp: Any, op: str, x: Array, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], ceil_mode: bool, rank: int,
 ) -> Array:  # fmt: skip
     """The largest element of each window; NaN when it holds one."""
     plan = _windows(op, x.shape, tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), ceil_mode, rank)
@@ -243,8 +239,8 @@ def max_pool(
 
 
 def max_pool_places(
-    xp: Any, op: str, x: Array, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
-    ceil_mode: bool, rank: int,
+    xp: Any, op: str, x: Array, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], ceil_mode: bool, rank: int,
 ) -> tuple[Array, Array]:  # fmt: skip
     """The largest element of each window and its flat place among the input's windowed dims."""
     plan = _windows(op, x.shape, tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), ceil_mode, rank)
@@ -287,7 +283,7 @@ def avg_pool(
     plan = _windows(op, x.shape, tuple(kernel), tuple(stride), tuple(padding), (1,), ceil_mode, rank)
     _check_dtype(op, x)
     if rank == 3 and any(n < k for n, k in zip(x.shape[-3:], plan.kernel, strict=True)):
-        raise ShapeError(f"{op}: windows {_shape_text(plan.kernel)} are larger than input {_shape_text(x.shape)}")
+        raise ShapeError(f"{op}: windows {shape_text(plan.kernel)} are larger than input {shape_text(x.shape)}")
     if divisor == 0:
         raise OpError(f"{op}: divisor_override is 0")
     y = _sums(xp, x, plan.axes)
@@ -316,7 +312,7 @@ def _sums(xp: Any, x: Array, axes: Sequence[Axis]) -> Array:
 
 def _adaptive_axes(op: str, x: Array, output: Sequence[int], rank: int) -> list[Axis]:
     sizes = expand_list(op, "output_size", output, rank)
-    _check_input(op, x.shape, rank)
+    check_input(op, x.shape, rank)
     if min(sizes) < 0:
         raise ShapeError(f"{op}: output_size is {list(sizes)}, expected no negative numbers")
     return [_adaptive_axis(n, size) for n, size in zip(x.shape[-rank:], sizes, strict=True)]
@@ -350,75 +346,10 @@ def adaptive_max_pool(xp: Any, op: str, x: Array, output: Sequence[int], rank: i
     return _max_with_places(xp, x, axes)
 
 
-# ------------------------------------------------------------------------------------------------------ inverse
-
-
-def max_unpool(xp: Any, op: str, x: Array, places: Array, output: Sequence[int], rank: int) -> Array:
-    """Zeros of size ``output`` with the elements of ``x`` at their flat places."""
-    sizes = expand_list(op, "output_size", output, rank)
-    if places.shape != x.shape:
-        raise ShapeError(f"{op}: indices {_shape_text(places.shape)} differ in shape from self {_shape_text(x.shape)}")
-    if places.dtype != np.int64:
-        raise DTypeError(f"{op}: indices are {places.dtype}, expected int64")
-    _check_input(op, x.shape, rank)
-    lead = x.shape[: x.ndim - rank]
-    area, count = prod(sizes), prod(lead)
-    flat = places.reshape(count, prod(x.shape[-rank:]))
-    if flat.size and (int(flat.min()) < 0 or int(flat.max()) >= area):
-        raise ShapeError(f"{op}: indices reach from {int(flat.min())} to {int(flat.max())}, output of {area} elements")
-    y = xp.zeros((count, area), x.dtype)
-    y[xp.arange(count)[:, None], flat] = x.reshape(flat.shape)
-    return y.reshape(*lead, *sizes)
-
-
-def fractional_max_pool(
-    xp: Any, op: str, x: Array, kernel_: Sequence[int], output_: Sequence[int], samples: Array, rank: int
-) -> tuple[Array, Array]:
-    """Maxima and places over windows whose starts follow from one random number for each channel and dim.
-
-    Source: Graham 2014, "Fractional Max-Pooling", the pseudo-random variant as PyTorch computes it.
-    """
-    kernel, output = expand_list(op, "kernel_size", kernel_, rank), expand_list(op, "output_size", output_, rank)
-    _check_input(op, x.shape, rank)
-    sizes, lead = x.shape[-rank:], x.shape[: x.ndim - rank]
-    count = prod(lead)
-    if samples.ndim != 3 or samples.shape[-1] != rank or samples.shape[0] * samples.shape[1] != count:
-        raise ShapeError(f"{op}: _random_samples {_shape_text(samples.shape)} do not fit input {_shape_text(x.shape)}")
-    flat = xp.ascontiguousarray(x).reshape(count, prod(sizes))
-    rows = samples.reshape(count, rank).astype(x.dtype)
-    starts = []
-    for axis, (n, k, size) in enumerate(zip(sizes, kernel, output, strict=True)):
-        if k < 1 or size < 1 or size + k - 1 > n - (rank == 3):
-            raise ShapeError(f"{op}: output_size {list(output)} with kernel_size {list(kernel)} does not fit {_shape_text(sizes)}")
-        # In two dims the first random number belongs to the width.
-        sample = rows[:, 1 - axis if rank == 2 else axis][:, None]
-        start = xp.full((count, size), n - k, np.int64)
-        if size > 1:
-            alpha = x.dtype.type((n - k) / (size - 1))
-            steps = xp.arange(size - 1).astype(x.dtype)
-            start[:, :-1] = ((steps + sample) * alpha).astype(np.int64) - (sample * alpha).astype(np.int64)
-        starts.append(start.reshape(count, *(size if a == axis else 1 for a in range(rank))))
-    base: Any = 0
-    for n, start in zip(sizes, starts, strict=True):
-        base = base * n + start
-    plane = xp.arange(count).reshape(count, *(1,) * rank)
-    y = flat[plane, base]
-    places = xp.broadcast_to(base, y.shape).copy()
-    for tap in np.ndindex(*kernel):
-        offset = 0
-        for n, t in zip(sizes, tap, strict=True):
-            offset = offset * n + t
-        at = base + offset
-        part = flat[plane, at]
-        better = (part > y) | (part != part)
-        y, places = xp.where(better, part, y), xp.where(better, at, places)
-    return y.reshape(*lead, *output), places.reshape(*lead, *output)
-
-
 # ---------------------------------------------------------------------------------------------------- operators
 
 
-def _declare_pair(text: str, out: str, body: Any) -> None:
+def declare_pair(text: str, out: str, body: Any) -> None:
     """An operator of two results, and its out= form when ``out`` names the overload and the two arguments."""
     library(text)(body)
     if not out:
@@ -443,18 +374,30 @@ def _declare(rank: int) -> None:
 
     @library(f"{op}({numbers}, int[{rank}] dilation={ones}, bool ceil_mode=False) -> Tensor")
     def maximum(
-        xp: Any, x: Array, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool
+        xp: Any,
+        x: Array,
+        kernel: list[int],
+        stride: list[int],
+        padding: list[int],
+        dilation: list[int],
+        ceil_mode: bool,
     ) -> Array:
         """The largest element of each window."""
         return max_pool(xp, op, x, kernel, stride, padding, dilation, ceil_mode, rank)
 
     def with_indices(
-        xp: Any, x: Array, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool
+        xp: Any,
+        x: Array,
+        kernel: list[int],
+        stride: list[int],
+        padding: list[int],
+        dilation: list[int],
+        ceil_mode: bool,
     ) -> tuple[Array, Array]:
         """The largest element of each window and its flat place."""
         return max_pool_places(xp, f"{op}_with_indices", x, kernel, stride, padding, dilation, ceil_mode, rank)
 
-    _declare_pair(
+    declare_pair(
         f"{op}_with_indices({numbers}, int[{rank}] dilation={ones}, bool ceil_mode=False) -> (Tensor, Tensor)",
         "" if rank == 1 else "out out indices",
         with_indices,
@@ -477,13 +420,11 @@ def _declare(rank: int) -> None:
         """Maxima over a given number of windows, and their flat places."""
         return adaptive_max_pool(xp, f"aten::adaptive_max_pool{rank}d", x, output, rank)
 
-    _declare_pair(
+    declare_pair(
         f"aten::adaptive_max_pool{rank}d(Tensor self, int[{rank}] output_size) -> (Tensor, Tensor)",
         "" if rank == 1 else "out out indices",
         adaptive_max,
     )
-    if rank > 1:
-        _declare_fractional(rank)
 
 
 def _declare_adaptive(op: str, rank: int) -> None:
@@ -493,35 +434,5 @@ def _declare_adaptive(op: str, rank: int) -> None:
         return adaptive_avg_pool(xp, op, x, output, rank)
 
 
-def _declare_fractional(rank: int) -> None:
-    op = f"aten::fractional_max_pool{rank}d"
-
-    def fractional(xp: Any, x: Array, kernel: list[int], output: list[int], samples: Array) -> tuple[Array, Array]:
-        """Maxima over windows at pseudo-random starts, and their flat places."""
-        return fractional_max_pool(xp, op, x, kernel, output, samples, rank)
-
-    _declare_pair(
-        f"{op}(Tensor self, int[{rank}] kernel_size, int[{rank}] output_size, Tensor random_samples) -> (Tensor, Tensor)",
-        "output output indices",
-        fractional,
-    )
-
-
 for _rank in (1, 2, 3):
     _declare(_rank)
-
-
-@library("aten::max_unpool2d(Tensor self, Tensor indices, int[2] output_size) -> Tensor", out="out")
-def max_unpool2d(xp: Any, x: Array, places: Array, output: list[int]) -> Array:
-    """Zeros with the input's elements at their flat places."""
-    return max_unpool(xp, "aten::max_unpool2d", x, places, output, 2)
-
-
-@library(
-    "aten::max_unpool3d(Tensor self, Tensor indices, int[3] output_size, int[3] stride, int[3] padding) -> Tensor", out="out"
-)
-def max_unpool3d(xp: Any, x: Array, places: Array, output: list[int], stride: list[int], padding: list[int]) -> Array:
-    """Zeros with the input's elements at their flat places."""
-    if min(stride) < 1:
-        raise ShapeError(f"aten::max_unpool3d: stride is {list(stride)}, every number must be at least 1")
-    return max_unpool(xp, "aten::max_unpool3d", x, places, output, 3)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.ir.dtypes import IR_NAMES, code_of, kind_of, numpy_dtype
+from gpujit.ir.dtypes import BY_CODE, IR_NAMES, code_of, kind_of, numpy_dtype
 from gpujit.ir.values import CPU, Array, Device, EnumValue, QTensor, ScriptObject, SparseTensor, parse_device
 from gpujit.ops.promotion import promote, result_type
 from gpujit.ops.registry import library, prim, view
@@ -145,7 +145,7 @@ def is_contiguous_as(x: Array, memory_format: int) -> bool:
 @prim("aten::sym_is_contiguous(Tensor self, MemoryFormat memory_format=0) -> bool")
 def sym_is_contiguous(x: Array, memory_format: int) -> bool:
     """Whether elements lie without gaps in the order of a memory format."""
-    return is_contiguous_as(x, memory_format)
+    return bool(is_contiguous_as(x, memory_format))
 
 
 @prim("aten::is_strides_like_format(Tensor self, MemoryFormat memory_format) -> bool")
@@ -206,13 +206,13 @@ def nbytes(x: Array) -> int:
 @prim("aten::is_same_size(Tensor self, Tensor other) -> bool")
 def is_same_size(x: Array, y: Array) -> bool:
     """Whether two tensors have one shape."""
-    return x.shape == y.shape  # type: ignore[no-any-return]
+    return bool(x.shape == y.shape)
 
 
 @prim("aten::is_set_to(Tensor self, Tensor tensor) -> bool")
 def is_set_to(x: Array, y: Array) -> bool:
     """Whether two tensors are the same view of the same memory."""
-    return _address(x) == _address(y) and x.shape == y.shape and x.strides == y.strides
+    return _address(x) == _address(y) and bool(x.shape == y.shape and x.strides == y.strides)
 
 
 @prim("aten::_has_same_storage_numel(Tensor self, Tensor other) -> bool")
@@ -260,8 +260,12 @@ def broadcast_sizes(*shapes: Sequence[int]) -> list[int]:
 @prim("prim::ReductionSizes(int[] size, int[] red_axes, bool keepdim=False) -> int[]")
 def reduction_sizes(sizes: Sequence[int], axes: Sequence[int], keepdim: bool) -> list[int]:
     """The shape that is left when some dimensions are reduced."""
-    gone = {a % len(sizes) for a in axes}
-    return [1 if d in gone else n for d, n in enumerate(sizes) if keepdim or d not in gone]
+    n = len(sizes)
+    for a in axes:
+        if not -n <= a < n:
+            raise _bad_dim("prim::ReductionSizes", a, n)
+    gone = {a % n for a in axes}
+    return [1 if d in gone else size_ for d, size_ in enumerate(sizes) if keepdim or d not in gone]
 
 
 @prim("aten::_size_if_not_equal(int[] self_size, int[] other_size) -> int[]?")
@@ -322,7 +326,7 @@ def _kind_is(op: str, kinds: frozenset[str]) -> None:
 def _kind(x: Any) -> str:
     """One letter for the kind of a tensor's numbers: ``f`` for any floating type."""
     dtype = x.parts[-1].dtype if type(x) is SparseTensor else x.dtype
-    return "f" if kind_of(dtype) == 2 else dtype.kind  # type: ignore[no-any-return]
+    return "f" if kind_of(dtype) == 2 else dtype.kind
 
 
 _kind_is("is_floating_point", frozenset("f"))
@@ -350,13 +354,21 @@ for _text in (
 
 @prim("aten::can_cast(ScalarType from_, ScalarType to) -> bool")
 def can_cast_codes(source: int, target: int) -> bool:
-    """Whether numbers of one dtype may be stored as another: never to a lower kind, and never from numbers to bool."""
-    return _code_kind(source) <= _code_kind(target)
+    """Whether numbers of one dtype may be stored as another: not complex as real, floats as ints, numbers as bools."""
+    low, high = _code_kind(source), _code_kind(target)
+    if BY_CODE[target].dtype is None and target != 8:
+        return low < 3
+    return low <= high
 
 
 def _code_kind(code: int) -> int:
-    # complex32 has no NumPy dtype.
-    return 3 if code == 8 else kind_of(numpy_dtype(code))
+    """The kind of a dtype for promotion: 0 bool, 1 integer, 2 floating, 3 complex."""
+    found = BY_CODE.get(code)
+    if found is None:
+        raise DTypeError(f"no dtype has the code {code}; see the table of scalar types")
+    if found.dtype is not None:
+        return kind_of(found.dtype)
+    return 3 if code == 8 else 1
 
 
 @prim("aten::promote_types(ScalarType type1, ScalarType type2) -> ScalarType")
@@ -365,12 +377,19 @@ def promote_codes(a: int, b: int) -> int:
     if a == b:
         return a
     names = f"{IR_NAMES.get(a, a)} and {IR_NAMES.get(b, b)}"
+    _code_kind(a), _code_kind(b)
     if 23 <= a <= 26 or 23 <= b <= 26 or 44 in (a, b):
-        raise DTypeError(f"aten::promote_types: Promotion for Float8 Types is not supported, attempted to promote {names}")
-    if (27 <= a <= 29 or 27 <= b <= 29) and _code_kind(a) == _code_kind(b) == 1:
         raise DTypeError(
-            "aten::promote_types: Promotion for uint16, uint32, uint64 types is not supported, attempted to promote " + names
+            f"aten::promote_types: Promotion for Float8 Types is not supported, attempted to promote {names}"
         )
+    if (27 <= a <= 29 or 27 <= b <= 29) and 2 not in (_code_kind(a), _code_kind(b)):
+        raise DTypeError(
+            "aten::promote_types: Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "
+            + names
+        )
+    for code in (a, b):
+        if BY_CODE[code].dtype is None and code != 8:
+            raise DTypeError(f"aten::promote_types: quantised types do not mix, attempted to promote {names}")
     if 8 in (a, b):
         other = b if a == 8 else a
         return {6: 9, 7: 10, 9: 9, 10: 10, 15: 9}.get(other, 8)
@@ -457,13 +476,13 @@ def sparse_dim(x: Any) -> int:
     """How many dimensions are stored as indices; 0 for a strided tensor."""
     if type(x) is not SparseTensor:
         return 0
-    return x.parts[0].shape[0] if x.layout == 1 else 2  # type: ignore[no-any-return]
+    return x.parts[0].shape[0] if x.layout == 1 else 2
 
 
 @prim("aten::dense_dim(Tensor self) -> int")
 def dense_dim(x: Any) -> int:
     """How many dimensions are stored densely; all of them for a strided tensor."""
-    return len(x.shape) - sparse_dim(x)
+    return len(x.shape) - int(sparse_dim(x))
 
 
 prim("aten::_dimI(Tensor self) -> int")(lambda x: sparse_dim(_coo(x, "aten::_dimI")))
@@ -491,7 +510,9 @@ def device(text: str) -> Device:
 def device_with_index(type_: str, index: int) -> Device:
     """The device of that kind and number."""
     if parse_device(type_).index is not None or index < -1:
-        raise DeviceError(f"aten::device: {type_!r} with index {index} is no device; use a kind such as 'cuda' and a number")
+        raise DeviceError(
+            f"aten::device: {type_!r} with index {index} is no device; use a kind such as 'cuda' and a number"
+        )
     return Device(type_, None if index == -1 else index)
 
 
@@ -587,22 +608,29 @@ def assert_scalar(value: Any, message: str) -> None:
         raise OpError(message)
 
 
-@prim("aten::_assert_tensor_metadata(Tensor a, int[]? size=None, int[]? stride=None, ScalarType? dtype=None, *, "
-      "Device? device=None, Layout? layout=None) -> ()", effects=True)  # fmt: skip
+@prim(
+    "aten::_assert_tensor_metadata(Tensor a, int[]? size=None, int[]? stride=None, ScalarType? dtype=None, *, "
+    "Device? device=None, Layout? layout=None) -> ()",
+    effects=True,
+)
 def assert_tensor_metadata(
-    x: Any, sizes: list[int] | None, strides: list[int] | None, dtype: int | None, device_: Device | None, layout_: int | None
+    x: Any,
+    sizes: list[int] | None,
+    strides: list[int] | None,
+    dtype: int | None,
+    device_: Device | None,
+    layout_: int | None,
 ) -> None:
     """Raises OpError when the tensor is not as described."""
-    for what, expected, got in (
+    facts: tuple[tuple[str, Any, Any], ...] = (
         ("sizes", sizes, list(x.shape)),
-        ("strides", strides, list(_strides(_stored(x))) if strides is not None else None),
+        ("strides", strides, None if strides is None else list(_strides(_stored(x)))),
         ("dtype", dtype, dtype_code(x)),
         ("device", device_, device_of(x)),
         ("layout", layout_, layout(x)),
-    ):
+    )
+    for what, expected, got in facts:
         if expected is not None and expected != got:
-            if what == "dtype":
-                expected, got = (IR_NAMES.get(c, c) for c in (expected, got))  # type: ignore[call-overload]
             raise OpError(f"aten::_assert_tensor_metadata: Tensor {what} mismatch! Expected: {expected}, Got: {got}")
 
 
@@ -615,3 +643,30 @@ def _constrain(value: Any, low: int | None, high: int | None) -> None:
 
 for _name in ("sym_constrain_range", "sym_constrain_range_for_size"):
     prim(f"aten::{_name}(Scalar size, *, int? min=None, int? max=None) -> ()", effects=True)(_constrain)
+
+
+# ------------------------------------------------------------------------------- gradients that are not there are None
+
+
+@prim("prim::AutogradZero() -> Tensor")
+def autograd_zero() -> Any:
+    """The gradient that is not there: None."""
+    return None
+
+
+@prim("prim::AutogradAnyNonZero(...) -> bool")
+def autograd_any(*gradients: Any) -> bool:
+    """Whether any gradient, or any in a list of them, is there."""
+    return any(any(v is not None for v in g) if type(g) is list else g is not None for g in gradients)
+
+
+prim("prim::AutogradAllZero(...) -> bool")(lambda *gradients: all(g is None for g in gradients))
+prim("prim::AutogradAllNonZero(...) -> bool")(lambda *gradients: all(g is not None for g in gradients))
+
+
+@prim("prim::AutogradAdd(Any a, Any b) -> Any")
+def autograd_add(a: Any, b: Any) -> Any:
+    """The sum of two gradients; one that is not there counts as zero."""
+    if a is None or b is None:
+        return b if a is None else a
+    return np.asarray(a + b) if type(a) is ndarray else a + b

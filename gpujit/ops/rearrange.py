@@ -7,14 +7,9 @@ from math import prod
 from typing import Any
 
 from gpujit.ir.values import Array
-from gpujit.ops.conv import add_windows
 from gpujit.ops.registry import library
-from gpujit.ops.strided import expand_list, padded, windows
+from gpujit.ops.strided import add_windows, expand_list, padded, shape_text, windows
 from gpujit.support.errors import ShapeError
-
-
-def _shape_text(shape: Sequence[int]) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
 
 
 @library("aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor", half="native", out="out")
@@ -22,7 +17,7 @@ def pixel_shuffle(xp: Any, x: Array, factor: int) -> Array:
     """``[..., C * r * r, H, W]`` as ``[..., C, H * r, W * r]``."""
     op = "aten::pixel_shuffle"
     if x.ndim < 3:
-        raise ShapeError(f"{op}: input {_shape_text(x.shape)} has {x.ndim} dims, expected at least 3")
+        raise ShapeError(f"{op}: input {shape_text(x.shape)} has {x.ndim} dims, expected at least 3")
     if factor < 1:
         raise ShapeError(f"{op}: upscale_factor is {factor}, expected at least 1")
     *lead, c, h, w = x.shape
@@ -40,7 +35,7 @@ def pixel_unshuffle(xp: Any, x: Array, factor: int) -> Array:
     """``[..., C, H * r, W * r]`` as ``[..., C * r * r, H, W]``."""
     op = "aten::pixel_unshuffle"
     if x.ndim < 3:
-        raise ShapeError(f"{op}: input {_shape_text(x.shape)} has {x.ndim} dims, expected at least 3")
+        raise ShapeError(f"{op}: input {shape_text(x.shape)} has {x.ndim} dims, expected at least 3")
     if factor < 1:
         raise ShapeError(f"{op}: downscale_factor is {factor}, expected at least 1")
     *lead, c, h, w = x.shape
@@ -55,7 +50,7 @@ def pixel_unshuffle(xp: Any, x: Array, factor: int) -> Array:
 def _channel_shuffle(xp: Any, x: Array, groups: int) -> Array:
     op = "aten::channel_shuffle"
     if x.ndim < 3:
-        raise ShapeError(f"{op}: input {_shape_text(x.shape)} has {x.ndim} dims, expected at least 3")
+        raise ShapeError(f"{op}: input {shape_text(x.shape)} has {x.ndim} dims, expected at least 3")
     n, c = x.shape[:2]
     if groups < 1 or c % groups:
         raise ShapeError(f"{op}: groups={groups} does not divide {c} channels")
@@ -78,12 +73,19 @@ def _column_numbers(op: str, *values: Sequence[int]) -> list[tuple[int, ...]]:
     numbers = [expand_list(op, n, v, 2) for n, v in zip(names, values, strict=True)]
     for name, value in zip(names, numbers, strict=True):
         if min(value) < (0 if name == "padding" else 1):
-            raise ShapeError(f"{op}: {name} is {list(value)}, every number must be at least {0 if name == 'padding' else 1}")
+            raise ShapeError(
+                f"{op}: {name} is {list(value)}, every number must be at least {0 if name == 'padding' else 1}"
+            )
     return numbers
 
 
 def _positions(
-    op: str, sizes: Sequence[int], kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+    op: str,
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
 ) -> list[int]:
     counts = [
         (n + 2 * p - d * (k - 1) - 1) // s + 1
@@ -91,8 +93,8 @@ def _positions(
     ]
     if min(counts) < 1:
         raise ShapeError(
-            f"{op}: windows {_shape_text(kernel)} with dilation {list(dilation)} and padding {list(padding)} do not fit into "
-            f"{_shape_text(sizes)}"
+            f"{op}: windows {shape_text(kernel)} with dilation {list(dilation)} and padding {list(padding)} do not fit "
+            f"into {shape_text(sizes)}"
         )
     return counts
 
@@ -109,7 +111,7 @@ def im2col(
     op = "aten::im2col"
     kernel, dilation, padding, stride = _column_numbers(op, kernel_size, dilation_, padding_, stride_)
     if x.ndim not in (3, 4) or 0 in x.shape[-3:]:
-        raise ShapeError(f"{op}: input {_shape_text(x.shape)} must have 3 or 4 dims, none empty but the batch")
+        raise ShapeError(f"{op}: input {shape_text(x.shape)} must have 3 or 4 dims, none empty but the batch")
     sizes = _positions(op, x.shape[-2:], kernel, dilation, padding, stride)
     image = padded(xp, x if x.ndim == 4 else x[None], padding, padding)
     view = windows(xp, image, kernel, stride, dilation, sizes)
@@ -124,16 +126,24 @@ def im2col(
     out="out",
 )
 def col2im(
-    xp: Any, x: Array, output: list[int], kernel_size: list[int], dilation_: list[int], padding_: list[int], stride_: list[int]
+    xp: Any,
+    x: Array,
+    output: list[int],
+    kernel_size: list[int],
+    dilation_: list[int],
+    padding_: list[int],
+    stride_: list[int],
 ) -> Array:
-    """Columns ``[N, C * kH * kW, L]`` summed where their windows lie in ``[N, C, *output]``; the transpose of ``im2col``."""
+    """Columns ``[N, C * kH * kW, L]`` summed where their windows lie in ``[N, C, *output]``."""
     op = "aten::col2im"
     kernel, dilation, padding, stride = _column_numbers(op, kernel_size, dilation_, padding_, stride_)
     sizes = expand_list(op, "output_size", output, 2)
     if x.ndim not in (2, 3) or 0 in x.shape[-2:]:
-        raise ShapeError(f"{op}: input {_shape_text(x.shape)} must have 2 or 3 dims, none empty but the batch")
+        raise ShapeError(f"{op}: input {shape_text(x.shape)} must have 2 or 3 dims, none empty but the batch")
     if x.shape[-2] % prod(kernel):
-        raise ShapeError(f"{op}: input has {x.shape[-2]} rows, kernel {_shape_text(kernel)} needs a multiple of {prod(kernel)}")
+        raise ShapeError(
+            f"{op}: input has {x.shape[-2]} rows, kernel {shape_text(kernel)} needs a multiple of {prod(kernel)}"
+        )
     counts = _positions(op, sizes, kernel, dilation, padding, stride)
     if prod(counts) != x.shape[-1]:
         raise ShapeError(

@@ -92,7 +92,9 @@ def mean_all(m: Any, x: Array, dtype: int | None) -> Array:
     return _mean(m, x, None, False, dtype)
 
 
-@reduction("aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", out="out")
+@reduction(
+    "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", out="out"
+)
 def mean_dim(m: Any, x: Array, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """Mean over ``dim`` (all dims when None or empty)."""
     return _mean(m, x, axes_of(x.ndim, dim, "aten::mean"), keepdim, dtype)
@@ -164,11 +166,15 @@ def _declare_variances(name: str, root: bool, with_mean: bool) -> None:
         return finish(m, x, axes_of(x.ndim, dim, op), 1 if correction is None else correction, keepdim)
 
     if with_mean:
-        out_form(f"{op}.correction_out({head}, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))", f"{op}.correction")
+        out_form(
+            f"{op}.correction_out({head}, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
+            f"{op}.correction",
+        )
     else:
         out_form(f"{op}.correction_out({head}, Tensor(a!) out) -> Tensor(a!)", f"{op}.correction")
         out_form(
-            f"{op}.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+            f"{op}.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> "
+            "Tensor(a!)",
             f"{op}.dim",
         )
 
@@ -272,13 +278,15 @@ def sum_to_size(m: Any, x: Array, size: list[int]) -> Array:
     if lead < 0 or any(s not in (1, x.shape[lead + i]) for i, s in enumerate(size)):
         raise ShapeError(f"aten::sum_to_size: a tensor of shape {x.shape} is no broadcast of {list(size)}")
     axes = tuple(range(lead)) + tuple(lead + i for i, s in enumerate(size) if s == 1 and x.shape[lead + i] != 1)
-    if not axes:
+    if not axes and size:
         return x.copy()
     return _sum(m, x, axes, False, None).reshape(size)
 
 
 @reduction(
-    "aten::hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor", half="native", out="out"
+    "aten::hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor",
+    half="native",
+    out="out",
 )
 def hash_tensor(m: Any, x: Array, dim: list[int], keepdim: bool, mode: int) -> Array:
     """Exclusive or, over ``dim``, of the elements' bits (floats as float64) as uint64."""

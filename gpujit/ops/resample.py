@@ -1,13 +1,14 @@
 """Upsampling: nearest, linear, cubic, and the antialiased filters.
 
 All are separable: for each dim a small table says which input elements an output element reads and with which weights.
-Tables depend on sizes alone and are kept. Coordinates are computed in the dtype PyTorch uses (float32 unless the input is
-float64), since a rounding difference there picks another pixel.
+Tables depend on sizes alone and are kept. Coordinates are computed in the dtype PyTorch uses (float32 unless the input
+is float64), since a rounding difference there picks another pixel.
 Source: PyTorch, aten/src/ATen/native/UpSample.h and cpu/UpSampleKernel.cpp.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import ceil, floor
@@ -18,23 +19,20 @@ import numpy as np
 from gpujit.ir.values import Array
 from gpujit.ops.pool import adaptive_avg_pool
 from gpujit.ops.registry import Op, add_op, by_full_name, library
+from gpujit.ops.strided import shape_text
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
 class Table(NamedTuple):
     """Which elements of one dim an output element reads.
 
-    ``taps[t]`` holds an index and a weight for each output, and the outputs (or None) whose window ends before this tap.
+    ``taps[t]`` holds an index and a weight for each output, and the outputs (or None) whose window ends before it.
     ``repeat`` is the whole factor by which every element is repeated, 0 when it is not that simple.
     """
 
     taps: tuple[tuple[Any, Any, Any], ...]
     repeat: int
     same: bool
-
-
-def _shape_text(shape: Sequence[int]) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
 
 
 def _scale(n: int, size: int, align: bool, scale: float | None, real: Any) -> Any:
@@ -45,7 +43,7 @@ def _scale(n: int, size: int, align: bool, scale: float | None, real: Any) -> An
 
 @lru_cache(maxsize=512)
 def _nearest_table(n: int, size: int, exact: bool, scale: float | None, wide: bool, small: bool) -> Table:
-    real = np.float64 if wide else np.float32
+    real: Any = np.float64 if wide else np.float32
     step = _scale(n, size, False, scale, real)
     at = np.arange(size).astype(real)
     where = (at + real(0.5)) * step if exact else at * step
@@ -72,7 +70,7 @@ def _cubic(t: Any, a: float) -> list[Any]:
 
 @lru_cache(maxsize=512)
 def _linear_table(n: int, size: int, align: bool, scale: float | None, wide: bool) -> Table:
-    real = np.float64 if wide else np.float32
+    real: Any = np.float64 if wide else np.float32
     step = _scale(n, size, align, scale, real)
     at = np.arange(size).astype(real)
     where = at * step if align else np.maximum((at + real(0.5)) * step - real(0.5), real(0))
@@ -85,7 +83,7 @@ def _linear_table(n: int, size: int, align: bool, scale: float | None, wide: boo
 
 @lru_cache(maxsize=512)
 def _cubic_table(n: int, size: int, align: bool, scale: float | None, wide: bool) -> Table:
-    real = np.float64 if wide else np.float32
+    real: Any = np.float64 if wide else np.float32
     step = _scale(n, size, align, scale, real)
     at = np.arange(size).astype(real)
     where = at * step if align else (at + real(0.5)) * step - real(0.5)
@@ -111,13 +109,17 @@ def _lanczos(x: Any) -> Any:
 
 
 # Filter and its whole width.
-_FILTERS: dict[str, tuple[Callable[[Any], Any], int]] = {"bilinear": (_triangle, 2), "bicubic": (_keys, 4), "lanczos": (_lanczos, 6)}
+_FILTERS: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "bilinear": (_triangle, 2),
+    "bicubic": (_keys, 4),
+    "lanczos": (_lanczos, 6),
+}
 
 
 @lru_cache(maxsize=512)
 def _filter_table(n: int, size: int, align: bool, scale: float | None, wide: bool, name: str) -> Table:
     # The filter widens with the step when the image shrinks, so that every input element counts.
-    real = np.float64 if wide else np.float32
+    real: Any = np.float64 if wide else np.float32
     function, width = _FILTERS[name]
     step = _scale(n, size, align, scale, real)
     grow = max(step, real(1))
@@ -180,13 +182,19 @@ def _apply_bytes(xp: Any, x: Array, axis: int, table: Table) -> Array:
     """As ``apply_table`` for uint8, in PyTorch's fixed-point arithmetic: 16-bit weights, rounded after each dim."""
     if table.same:
         return x
-    largest = max(float(abs(w).max()) for _, w, _ in table.taps)
+    taps = [(index, weight.copy()) for index, weight, _ in table.taps]
+    for (before, lost), (index, weight) in itertools.pairwise(taps):
+        # Taps that meet at an edge are one tap before the weights are rounded.
+        same = before == index
+        weight[same] += lost[same]
+        lost[same] = 0
+    largest = max(float(abs(w).max()) for _, w in taps)
     bits = 0
     while bits < 22 and int(0.5 + largest * (1 << (bits + 1))) < 1 << 15:
         bits += 1
     shape = (-1, *(1,) * (x.ndim - 1 - axis))
     total: Array = None
-    for index, weight, _ in table.taps:
+    for index, weight in taps:
         fixed = xp.asarray(np.trunc(weight * (1 << bits) + np.copysign(0.5, weight)), np.int32).reshape(shape)
         term = _gather(xp, x, index, axis) * fixed
         total = term if total is None else total + term
@@ -195,11 +203,11 @@ def _apply_bytes(xp: Any, x: Array, axis: int, table: Table) -> Array:
 
 def _check(op: str, x: Array, output: Sequence[int], rank: int) -> None:
     if x.ndim != rank + 2:
-        raise ShapeError(f"{op}: input {_shape_text(x.shape)} has {x.ndim} dims, expected {rank + 2}")
+        raise ShapeError(f"{op}: input {shape_text(x.shape)} has {x.ndim} dims, expected {rank + 2}")
     if len(output) != rank:
         raise ShapeError(f"{op}: output_size is {list(output)}, expected {rank} numbers")
     if min(output) < 1 or 0 in x.shape[1:]:
-        raise ShapeError(f"{op}: input {_shape_text(x.shape)} and output size {list(output)} must be greater than 0")
+        raise ShapeError(f"{op}: input {shape_text(x.shape)} and output size {list(output)} must be greater than 0")
 
 
 def resample(
@@ -240,7 +248,7 @@ def output_size(op: str, x: Array, size: Sequence[int] | None, factors: Sequence
     if (size is None) == (factors is None):
         raise OpError(f"{op}: exactly one of output_size and scale_factors must be given")
     if x.ndim != rank + 2:
-        raise ShapeError(f"{op}: input {_shape_text(x.shape)} has {x.ndim} dims, expected {rank + 2}")
+        raise ShapeError(f"{op}: input {shape_text(x.shape)} has {x.ndim} dims, expected {rank + 2}")
     if size is not None:
         return list(size)
     assert factors is not None
@@ -250,7 +258,14 @@ def output_size(op: str, x: Array, size: Sequence[int] | None, factors: Sequence
 
 
 def resample_vec(
-    xp: Any, op: str, x: Array, size: Sequence[int] | None, factors: Sequence[float] | None, rank: int, mode: str, align: bool
+    xp: Any,
+    op: str,
+    x: Array,
+    size: Sequence[int] | None,
+    factors: Sequence[float] | None,
+    rank: int,
+    mode: str,
+    align: bool,
 ) -> Array:
     """Resampling to a size, or by factors, which then also set the coordinates."""
     output = output_size(op, x, size, factors, rank)
@@ -309,12 +324,20 @@ _LINEAR_MODES = {"linear": 1, "bilinear": 2, "trilinear": 3}
 
 
 def interpolate(
-    xp: Any, op: str, x: Array, size: Any, factor: Any, mode: str, align: bool | None, recompute: bool | None, antialias: bool
+    xp: Any,
+    op: str,
+    x: Array,
+    size: Any,
+    factor: Any,
+    mode: str,
+    align: bool | None,
+    recompute: bool | None,
+    antialias: bool,
 ) -> Array:
     """What ``torch.nn.functional.interpolate`` computes; size and factor are one number, a list, or None."""
     rank = x.ndim - 2
     if rank not in (1, 2, 3):
-        raise ShapeError(f"{op}: input {_shape_text(x.shape)} has {x.ndim} dims, expected 3 to 5")
+        raise ShapeError(f"{op}: input {shape_text(x.shape)} has {x.ndim} dims, expected 3 to 5")
     if (size is None) == (factor is None):
         raise OpError(f"{op}: exactly one of size and scale_factor must be given")
     sizes: list[int] | None = None
@@ -355,15 +378,18 @@ def _declare_builtins() -> None:
         (".size_list", "int[]?", "float?"),
     ):
         library(
-            f'aten::__interpolate{overload}(Tensor input, {size} size=None, {factor} scale_factor=None, str mode="nearest", '
-            "bool? align_corners=None, bool? recompute_scale_factor=None, bool antialias=False) -> Tensor"
+            f"aten::__interpolate{overload}(Tensor input, {size} size=None, {factor} scale_factor=None, "
+            'str mode="nearest", bool? align_corners=None, bool? recompute_scale_factor=None, '
+            "bool antialias=False) -> Tensor"
         )(_interpolate)
     for overload, size in (("", "int?"), (".size_list", "int[]?")):
         library(
             f"aten::__upsample{overload}(Tensor input, {size} size=None, int? scale_factor=None, "
             'str mode="nearest", bool? align_corners=None) -> Tensor'
         )(_upsample)
-        library(f"aten::__upsample_nearest{overload}(Tensor input, {size} size=None, int? scale_factor=None) -> Tensor")(_nearest)
+        library(
+            f"aten::__upsample_nearest{overload}(Tensor input, {size} size=None, int? scale_factor=None) -> Tensor"
+        )(_nearest)
     for overload, size, factor in (
         ("", "int?", "int?"),
         (".size_list", "int[]?", "int?"),

@@ -85,7 +85,7 @@ def _declare_helper(name: str) -> None:
         step = m.maximum.accumulate if name == "cummax" else m.minimum.accumulate
         v, i = _running_extreme(m, step, x, dim, op)
         if values.shape != v.shape or indices.shape != i.shape:
-            raise ShapeError(f"{op}: the results have shape {v.shape}, found {values.shape} and {indices.shape} to write to")
+            raise ShapeError(f"{op}: results of shape {v.shape} do not fit {values.shape} and {indices.shape}")
         check_writable(values, op)
         check_writable(indices, op)
         values[...] = v
@@ -97,15 +97,28 @@ _declare_helper("cummax")
 _declare_helper("cummin")
 
 
+def _complex_logcumsumexp(m: Any, x: Array, axis: int) -> Array:
+    # Step by step, since every logarithm keeps the winding of the larger operand.
+    y = x.copy()
+    lead = (slice(None),) * axis
+    for k in range(1, x.shape[axis]):
+        a, b = y[(*lead, k - 1)], x[(*lead, k)]
+        swap = a.real > b.real
+        low, high = m.where(swap, b, a), m.where(swap, a, b)
+        both = m.isinf(low.real) & (low.real == high.real)
+        sums = m.where(both & (low.real > 0), m.log(m.exp(low) + m.exp(high)), m.log(m.exp(low - high) + 1) + high)
+        sums = m.where(both & (low.real < 0), low, sums)
+        y[(*lead, k)] = m.where(m.isnan(low) | m.isnan(high), x.dtype.type(complex(m.nan, m.nan)), sums)
+    return y
+
+
 def _running_logsumexp(m: Any, x: Array, dim: int) -> Array:
     need_floating(x, "aten::logcumsumexp")
     axis = one_axis(x.ndim, dim, "aten::logcumsumexp")
     if x.ndim == 0:
         return x.copy()
     if x.dtype.kind == "c":
-        top = x.real.max(axis, keepdims=True) if x.size else x.real
-        top = m.where(m.isfinite(top), top, 0)
-        return (m.log(m.add.accumulate(m.exp(x - top), axis)) + top).astype(x.dtype)
+        return _complex_logcumsumexp(m, x, axis)
     return m.logaddexp.accumulate(x, axis, FLOAT64).astype(x.dtype)
 
 
@@ -128,7 +141,9 @@ def _part(x: Array, axis: int, start: int | None, stop: int | None, step: int | 
     return x[(slice(None),) * axis + (slice(start, stop, step),)]
 
 
-@reduction("aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor", out="out")
+@reduction(
+    "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor", out="out"
+)
 def diff(m: Any, x: Array, n: int, dim: int, prepend: Array | None, append: Array | None) -> Array:
     """The ``n``-th difference of neighbours along ``dim``; for bools, whether they differ."""
     if x.ndim == 0:
@@ -251,7 +266,7 @@ def _slope(m: Any, x: Array, axis: int, step: Any, edge_order: int) -> Array:
     """Central differences along ``axis``; ``step`` is a number or the 1-d array of the points' coordinates."""
     n = x.shape[axis]
     if n <= edge_order:
-        raise ShapeError(f"aten::gradient: dim {axis} has {n} elements; edge_order {edge_order} needs at least {edge_order + 1}")
+        raise ShapeError(f"aten::gradient: dim {axis} has {n} elements, edge_order {edge_order} needs more")
     dtype = to_floating(x.dtype)
     uniform = not hasattr(step, "dtype")
     if not uniform:
@@ -308,11 +323,13 @@ def _slopes(m: Any, x: Array, dims: list[int] | int | None, spacing: Any, edge_o
     if len(steps) == 1 and len(order) > 1 and not isinstance(spacing, (list, tuple)):
         steps = steps * len(order)
     if len(steps) != len(order):
-        raise ShapeError(f"aten::gradient: {len(steps)} spacings for {len(order)} dims; give one each, or a single number")
+        raise ShapeError(f"aten::gradient: {len(steps)} spacings for {len(order)} dims; give one each")
     return [_slope(m, x, a, s, edge_order) for a, s in zip(order, steps, strict=True)]
 
 
-@reduction("aten::gradient.scalarint(Tensor self, *, Scalar? spacing=None, int? dim=None, int edge_order=1) -> Tensor[]")
+@reduction(
+    "aten::gradient.scalarint(Tensor self, *, Scalar? spacing=None, int? dim=None, int edge_order=1) -> Tensor[]"
+)
 def gradient_scalar(m: Any, x: Array, spacing: float | None, dim: int | None, edge_order: int) -> list[Array]:
     """The slope along ``dim`` (one per dim, when None) by central differences of samples ``spacing`` apart."""
     return _slopes(m, x, dim, 1 if spacing is None else spacing, edge_order)

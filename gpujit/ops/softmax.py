@@ -51,7 +51,7 @@ def _declare_softmax(name: str, rows: Any, doc: str) -> None:
 
     def private(m: Any, x: Array, dim: int, half_to_float: bool) -> Array:
         if half_to_float:
-            raise DTypeError(f"aten::_{name}: half_to_float needs a float16 tensor on a GPU; call {op} with dtype= instead")
+            raise DTypeError(f"aten::_{name}: half_to_float is for GPUs only; call {op} with dtype=")
         return _softmax(m, x, dim, None, rows, f"aten::_{name}")
 
     public.__doc__ = private.__doc__ = doc
@@ -89,7 +89,7 @@ def masked_softmax(m: Any, x: Array, mask: Array, dim: int | None, mask_type: in
     try:
         mask = m.broadcast_to(mask, x.shape)
     except ValueError:
-        raise ShapeError(f"{op}: a mask of shape {mask.shape} and type {mask_type} does not fit x of shape {x.shape}") from None
+        raise ShapeError(f"{op}: a mask of shape {mask.shape}, type {mask_type}, does not fit x {x.shape}") from None
     y = _softmax(m, m.where(mask, x.dtype.type(-m.inf), x), -1 if dim is None else dim, None, softmax_rows, op)
     return m.where(mask & (y == y), y.dtype.type(0), y)
 
@@ -110,7 +110,9 @@ def softmax_backward(m: Any, grad: Array, output: Array, dim: int, input_dtype: 
     return _as_input(g - output * total(m, g, (axis,) if grad.ndim else None, True), input_dtype)
 
 
-@reduction("aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor")
+@reduction(
+    "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor"
+)
 def log_softmax_backward(m: Any, grad: Array, output: Array, dim: int, input_dtype: int) -> Array:
     """Gradient of log_softmax's input, from the gradient of its output and the output itself."""
     axis = one_axis(grad.ndim, dim, "aten::_log_softmax_backward_data")

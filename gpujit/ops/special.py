@@ -263,7 +263,10 @@ def _product(m: Any, x: Any, log: Any, y: Any) -> Any:
 
 
 @pointwise(
-    "aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor", result="float", refuse=REAL_ONLY, out="OutScalar_Self"
+    "aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor",
+    result="float",
+    refuse=REAL_ONLY,
+    out="OutScalar_Self",
 )
 @pointwise(
     "aten::xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor",

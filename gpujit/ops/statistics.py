@@ -6,7 +6,7 @@ from typing import Any
 
 from gpujit.ir.dtypes import BOOL_, FLOAT64, INT64
 from gpujit.ir.values import Array
-from gpujit.ops.promotion import to_floating
+from gpujit.ops.promotion import result_type, to_floating
 from gpujit.ops.registry import out_form, reduction
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -28,18 +28,17 @@ def cov(m: Any, x: Array, correction: int, fweights: Array | None, aweights: Arr
             raise OpError(f"aten::cov: {name} must not be negative")
         w = w.reshape(-1)
         weights = w if weights is None else weights * w
-    dtype = to_floating(x.dtype)
+    dtype = to_floating(result_type(x, aweights))
+    rows = rows.astype(dtype, copy=False)
     if weights is None:
-        rows = rows.astype(dtype)
-        centre = rows.mean(axis=1, keepdims=True)
+        centre = rows.sum(axis=1, keepdims=True) / n
         count: Any = n
     else:
-        weights = weights.astype(to_floating(weights.dtype), copy=False)
+        weights = weights.astype(dtype, copy=False)
         count = weights.sum()
         if n and count == 0:
             raise OpError("aten::cov: the weights sum to zero")
         centre = (rows * weights).sum(axis=1, keepdims=True) / count
-        dtype = centre.dtype
     if weights is not None and aweights is not None and correction != 0:
         divisor = count - correction * (weights * aweights.reshape(-1)).sum() / count
     else:
@@ -74,7 +73,7 @@ def bincount(m: Any, x: Array, weights: Array | None, minlength: int) -> Array:
     if minlength < 0:
         raise ShapeError(f"aten::bincount: minlength must not be negative, found {minlength}")
     if x.ndim != 1 or x.dtype.kind not in "ui" or (x.size and x.min() < 0):
-        raise ShapeError(f"aten::bincount: expected a 1-d tensor of integers from 0 up, found {x.dtype} of shape {x.shape}")
+        raise ShapeError(f"aten::bincount: expected integers from 0 up in 1 dim, found {x.dtype} of shape {x.shape}")
     if weights is not None and weights.shape != x.shape:
         raise ShapeError(f"aten::bincount: weights of shape {weights.shape} do not match the input's {x.shape}")
     x = x.astype(INT64, copy=False)
@@ -109,7 +108,7 @@ def histc(m: Any, x: Array, bins: int, min: float, max: float) -> Array:
 
 
 def _edges(m: Any, low: Any, high: Any, count: int, dtype: Any) -> Array:
-    """``count`` evenly spaced numbers, counted up from ``low`` in the first half and down from ``high`` in the second."""
+    """``count`` evenly spaced numbers, the first half counted up from ``low``, the second down from ``high``."""
     low, high = dtype.type(low), dtype.type(high)
     if count == 1:
         return m.asarray([low])
@@ -182,7 +181,8 @@ def histogram_edges(m: Any, x: Array, bins: Array, weight: Array | None, density
 
 
 @reduction(
-    "aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) "
+    "aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool "
+    "density=False) "
     "-> (Tensor hist, Tensor bin_edges)"
 )
 def histogram_count(
@@ -235,7 +235,8 @@ def histogramdd_int(
     m: Any, x: Array, bins: int, range: list[float] | None, weight: Array | None, density: bool
 ) -> tuple[Array, list[Array]]:
     """Counts of the rows of ``x [.., D]`` in a grid of ``bins`` cells along every dim, and the edges."""
-    return histogramdd(m, x, [bins] * x.shape[-1], range, weight, density)
+    edges = _grid(m, x, [bins] * (x.shape[-1] if x.ndim else 0), range, "aten::histogramdd")
+    return _histogram(m, x, edges, weight, density, "aten::histogramdd"), edges
 
 
 @reduction(
@@ -273,7 +274,8 @@ def histogramdd_from_counts(
 
 
 @reduction(
-    "aten::_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, Tensor? weight=None, bool density=False) -> Tensor",
+    "aten::_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, Tensor? weight=None, bool density=False) -> "
+    "Tensor",
     out="out",
 )
 def histogramdd_from_edges(m: Any, x: Array, bins: list[Array], weight: Array | None, density: bool) -> Array:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from gpujit.ir.values import Array
 from gpujit.support.errors import ShapeError
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """``[2, 3]``: a shape in an error message."""
+    return "[" + ", ".join(map(str, shape)) + "]"
 
 
 def strided(xp: Any, base: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Array:
@@ -60,6 +66,17 @@ def tap_slices(offsets: Sequence[int], stride: Sequence[int], sizes: Sequence[in
         ...,
         *(slice(o, o + (n - 1) * s + 1 if n else o, s) for o, s, n in zip(offsets, stride, sizes, strict=True)),
     )
+
+
+def add_windows(xp: Any, columns: Array, sizes: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Array:
+    """Sum of ``columns [N, C, *kernel, *positions]`` at the places ``[N, C, *sizes]`` their windows were taken from."""
+    rank = len(sizes)
+    kernel, positions = columns.shape[2 : 2 + rank], columns.shape[2 + rank :]
+    y = xp.zeros((*columns.shape[:2], *sizes), columns.dtype)
+    for tap in product(*(range(k) for k in kernel)):
+        offsets = [t * d for t, d in zip(tap, dilation, strict=True)]
+        y[tap_slices(offsets, stride, positions)] += columns[(slice(None), slice(None), *tap)]
+    return y
 
 
 def _index_windows(

@@ -1,7 +1,7 @@
 """Strings: every operator on them, and what makes text of other values.
 
-TorchScript's strings are UTF-8 bytes: lengths, indices and letters are those of bytes, and only ASCII letters have case.
-ASCII strings, the usual ones, are worked on as they are; others go through one character for each byte.
+TorchScript's strings are UTF-8 bytes: lengths, indices and letters are those of bytes, and only ASCII letters have
+case. ASCII strings, the usual ones, are worked on as they are; others go through one character for each byte.
 Source: PyTorch's registrations of string operators; every quirk kept here was seen with torch 2.13.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from gpujit.ops.numbers import INT_MAX
 from gpujit.ops.registry import prim
-from gpujit.ops.scalar import INT_MAX
 from gpujit.ops.text import as_bytes, as_text, value_text
 from gpujit.support.errors import OpError
 
@@ -101,7 +101,9 @@ def _character(data: str, index: int) -> str:
     try:
         return data[index]
     except IndexError:
-        raise OpError(f"aten::__getitem__: string index out of range: {index} in a string of {len(data)} bytes") from None
+        raise OpError(
+            f"aten::__getitem__: string index out of range: {index} in a string of {len(data)} bytes"
+        ) from None
 
 
 bytewise("aten::__getitem__.str(str s, int index) -> str")(_character)
@@ -305,7 +307,9 @@ def format_(pattern: str, *args: Any) -> str:
     """The pattern with each ``{}`` replaced by an argument; other braces stay. Raises OpError for too few arguments."""
     first, *rest = pattern.split("{}")
     if len(rest) > len(args):
-        raise OpError(f"aten::format: Too few arguments for format string: {pattern!r} has {len(rest)}, found {len(args)}")
+        raise OpError(
+            f"aten::format: Too few arguments for format string: {pattern!r} has {len(rest)}, found {len(args)}"
+        )
     return _whole("".join([first, *(value_text(a) + part for a, part in zip(args, rest, strict=False))]))
 
 
@@ -332,9 +336,7 @@ def _percent(key: str, value: Any) -> str:
             return chr(value & 255)
         if type(value) is str and len_str(value) == 1:
             return value
-        raise OpError(
-            f"aten::percentFormat: %c requires an int or char for formatting, but got {type(value).__name__}"
-        )
+        raise OpError(f"aten::percentFormat: %c requires an int or char for formatting, but got {type(value).__name__}")
     raise OpError(f"aten::percentFormat: The specifier %{key} is not supported in TorchScript format strings")
 
 

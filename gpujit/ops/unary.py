@@ -67,7 +67,9 @@ def sigmoid(m: Any, x: Array) -> Array:
     return m.reciprocal(y, out=y)
 
 
-@pointwise("aten::logit(Tensor self, float? eps=None) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out")
+@pointwise(
+    "aten::logit(Tensor self, float? eps=None) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out"
+)
 def logit(m: Any, x: Array, eps: float | None) -> Array:
     """log(x / (1 - x)), with x first kept within [eps, 1 - eps]."""
     if eps is not None:
@@ -107,7 +109,12 @@ def _declare_rounding(name: str, function: str, onnx: str | None) -> None:
 
 
 # rint rounds half to even, as PyTorch's round does.
-_ROUNDINGS = {"floor": ("floor", "Floor"), "ceil": ("ceil", "Ceil"), "trunc": ("trunc", None), "round": ("rint", "Round")}
+_ROUNDINGS = {
+    "floor": ("floor", "Floor"),
+    "ceil": ("ceil", "Ceil"),
+    "trunc": ("trunc", None),
+    "round": ("rint", "Round"),
+}
 for _name, (_function, _onnx) in _ROUNDINGS.items():
     _declare_rounding(_name, _function, _onnx)
 alias("aten::fix", "aten::trunc")
@@ -254,7 +261,9 @@ out_form(
 )
 
 
-@pointwise("static_runtime::signed_log1p(Tensor input) -> Tensor", result="float", refuse=REAL_ONLY, operands=("input",))
+@pointwise(
+    "static_runtime::signed_log1p(Tensor input) -> Tensor", result="float", refuse=REAL_ONLY, operands=("input",)
+)
 def signed_log1p(m: Any, x: Array) -> Array:
     """sign(x) * log(1 + |x|)."""
     return m.sign(x) * m.log1p(m.absolute(x))

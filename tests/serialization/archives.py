@@ -120,7 +120,12 @@ def storage(key: str, kind: str = "Float", numel: int = 4, device: str = "cpu") 
 
 
 def tensor(
-    storage_code: bytes, size: Sequence[int], stride: Sequence[int], offset: int = 0, bits: bytes = b"", grad: bool = False
+    storage_code: bytes,
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: int = 0,
+    bits: bytes = b"",
+    grad: bool = False,
 ) -> bytes:
     """A tensor over a storage; ``bits`` is the seventh item."""
     hooks = name("collections", "OrderedDict") + b")R"
@@ -132,7 +137,9 @@ MODULE = name("__torch__", "M") + b")\x81}(" + text("training") + b"\x89ub"
 CODE = b"class M(Module):\n  __parameters__ = []\n  __buffers__ = []\n  training : bool\n"
 
 
-def script_entries(root: bytes = MODULE, storages: dict[str, bytes] | None = None, version: bytes = b"3\n") -> list[Entry]:
+def script_entries(
+    root: bytes = MODULE, storages: dict[str, bytes] | None = None, version: bytes = b"3\n"
+) -> list[Entry]:
     """Members of a TorchScript archive whose data.pkl holds ``root``."""
     entries = [Entry(f"m/data/{key}", data) for key, data in (storages or {}).items()]
     return [

@@ -56,7 +56,17 @@ def test_every_kind_of_source(tmp_path):
     behind = io.BytesIO(b"skip" + data)
     behind.seek(4)
     with open(path, "rb") as stream:
-        for source in (str(path), path, data, bytearray(data), memoryview(data), io.BytesIO(data), written, behind, stream):
+        for source in (
+            str(path),
+            path,
+            data,
+            bytearray(data),
+            memoryview(data),
+            io.BytesIO(data),
+            written,
+            behind,
+            stream,
+        ):
             assert Archive(source).read("data/0") == b"abcd"
     assert Archive(str(path)).file == str(path)
     assert Archive(data).file == "<bytes>"
@@ -248,7 +258,20 @@ def with_extra(*extra, **options):
 
 @pytest.mark.parametrize(
     "name",
-    ["/etc/passwd", "m/../x", "../x", "m/..", "m\\x", "C:/x", "m/x\0y", "m//x", "./m", "", "m/" + "x" * 1023, b"m/\xff\xfe"],
+    [
+        "/etc/passwd",
+        "m/../x",
+        "../x",
+        "m/..",
+        "m\\x",
+        "C:/x",
+        "m/x\0y",
+        "m//x",
+        "./m",
+        "",
+        "m/" + "x" * 1023,
+        b"m/\xff\xfe",
+    ],
 )
 def test_names_that_lead_elsewhere(name):
     refused(with_extra(Entry(name, b"x")), "bad-member-name")
@@ -337,6 +360,7 @@ def test_members_of_real_zips_agree_with_zipfile():
         assert len(archive.names()) == 10
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_opening_a_file_written_by_torch():
     torch = pytest.importorskip("torch")
     module = torch.jit.trace(torch.nn.Linear(2, 3), torch.zeros(1, 2))

@@ -19,8 +19,18 @@ from gpujit.serialization.tensors import torch_globals, torch_unpickler
 from gpujit.serialization.unpickle import Malformed, Unpickler
 from gpujit.support.errors import GpujitError, InternalError
 from tests.serialization.archives import (
-    Entry, integer, ints, name, pickled, script_entries, storage, tensor, text, tuple_of, write_zip,
-)  # fmt: skip
+    Entry,
+    integer,
+    ints,
+    name,
+    pickled,
+    script_entries,
+    storage,
+    tensor,
+    text,
+    tuple_of,
+    write_zip,
+)
 
 # More for a long run: GPUJIT_FUZZ=20000 python -m pytest tests/serialization/test_fuzz.py
 EXAMPLES = int(os.environ.get("GPUJIT_FUZZ", "300"))
@@ -116,14 +126,16 @@ def test_damaged_directories(edits, cut):
 @given(EDITS, CUTS)
 def test_damaged_pickles_with_right_checksums(edits, cut):
     entries = [
-        Entry(e.name, damage(e.data, edits, cut) if e.name == "m/data.pkl" else e.data, deflate=e.deflate) for e in model()
+        Entry(e.name, damage(e.data, edits, cut) if e.name == "m/data.pkl" else e.data, deflate=e.deflate)
+        for e in model()
     ]
     read_everything(write_zip(entries))
 
 
 OPCODES = [bytes([b]) for b in b"().0123NQRabdelstu}]\x81\x85\x86\x87\x88\x89\x93\x94"] + [
-    b"q\0", b"q\1", b"h\0", b"h\1", b"K\2", b"M\0\1", b"J\xff\xff\xff\xff", b"X\1\0\0\0a", b"X\3\0\0\0cpu", b"\x8a\1\xff",
-    b"G?\xe0\0\0\0\0\0\0", integer(1 << 40), storage("0"), storage("1", "QInt8"), tuple_of(), ints((2, 2)), ints((2, 1)),
+    b"q\0", b"q\1", b"h\0", b"h\1", b"K\2", b"M\0\1", b"J\xff\xff\xff\xff", b"X\1\0\0\0a", b"X\3\0\0\0cpu",
+    b"\x8a\1\xff", b"G?\xe0\0\0\0\0\0\0", integer(1 << 40), storage("0"), storage("1", "QInt8"), tuple_of(),
+    ints((2, 2)), ints((2, 1)),
     name("__torch__", "M"), name("os", "system"), name("collections", "OrderedDict"), name("builtins", "complex"),
     name("torch", "device"), name("torch", "FloatStorage"), name("torch", "per_channel_affine"), name("torch", "Size"),
     name("torch._utils", "_rebuild_tensor_v2"), name("torch._utils", "_rebuild_qtensor"),
@@ -137,22 +149,24 @@ OPCODES = [bytes([b]) for b in b"().0123NQRabdelstu}]\x81\x85\x86\x87\x88\x89\x9
 @given(st.lists(st.sampled_from(OPCODES), max_size=40))
 def test_pickles_of_random_opcodes(opcodes):
     entries = [
-        Entry(e.name, pickled(b"".join(opcodes)) if e.name == "m/data.pkl" else e.data, deflate=e.deflate) for e in model()
+        Entry(e.name, pickled(b"".join(opcodes)) if e.name == "m/data.pkl" else e.data, deflate=e.deflate)
+        for e in model()
     ]
     read_everything(write_zip(entries))
 
 
-@QUICK
-@given(st.lists(st.sampled_from(OPCODES), min_size=200, max_size=400), st.integers(0, 1 << 30))
-def test_long_pickles_that_mostly_make_sense(opcodes, seed):
+@settings(QUICK, max_examples=EXAMPLES // 5)
+@given(st.integers(0, 1 << 30))
+def test_long_pickles_that_mostly_make_sense(seed):
     """Opcodes that fail are left out as they come, so that the rest runs deep."""
-    random.Random(seed).shuffle(opcodes)
+    opcodes = random.Random(seed).choices(OPCODES, k=40)
     good = b""
-    for op in opcodes[:60]:
+    for op in opcodes:
         try:
             load(good + op)
         except GpujitError as error:
-            if error.code not in ("pickle-truncated",):
+            assert not isinstance(error, InternalError)
+            if error.code != "pickle-truncated":
                 continue
         good += op
 
@@ -183,9 +197,9 @@ def test_any_bytes(data):
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.text(max_size=3), inner, max_size=4)
-    | st.tuples(inner, inner),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4) | st.tuples(inner, inner)
+    ),
     max_leaves=20,
 )
 
