@@ -1,14 +1,17 @@
-"""Makes examples/classifier.pt: a small scripted image classifier with random weights. Needs torch."""
+"""Makes examples/classifier.pt: a small scripted image classifier with random weights.
+
+Usage: python -m examples.make_classifier   (needs torch)
+"""
 
 from __future__ import annotations
 
-import io
-import zipfile
 from pathlib import Path
 from typing import Dict  # noqa: UP035  # torch.jit.script reads this spelling
 
 import torch
 from torch import Tensor, nn
+
+from tests.strip_debug import without_debug
 
 TARGET = Path(__file__).with_name("classifier.pt")
 
@@ -51,12 +54,7 @@ class Classifier(nn.Module):
 def main() -> None:
     torch.manual_seed(0)
     model = torch.jit.script(Classifier().eval())
-    saved = model.save_to_buffer()
-    # Debug tables hold paths of the machine they were made on; the model runs without them.
-    with zipfile.ZipFile(io.BytesIO(saved)) as source, zipfile.ZipFile(TARGET, "w") as target:
-        for item in source.infolist():
-            if not item.filename.endswith(".debug_pkl"):
-                target.writestr(item.filename, source.read(item), item.compress_type)
+    TARGET.write_bytes(without_debug(model.save_to_buffer()))
 
 
 if __name__ == "__main__":

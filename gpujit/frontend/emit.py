@@ -94,6 +94,7 @@ class Resolver(Protocol):
 
     file: str
     version: int | None
+    overloads: dict[Any, overloads.Match]
 
     def lookup(self, name: str) -> Meaning | None: ...
 
@@ -765,7 +766,8 @@ class _Emitter:
         candidates = overloads.candidates_for(name, self.resolver.version)
         if not candidates:
             return self.unknown_operator(name, positional, keywords, node, unpack)
-        match = overloads.resolve(candidates, (v.type for v in positional), {k: v.type for k, v in keywords.items()})
+        types = {k: v.type for k, v in keywords.items()}
+        match = overloads.resolve(candidates, (v.type for v in positional), types, self.resolver.overloads)
         if not isinstance(match, overloads.Match):
             lines = [f"Arguments for call to {name} are not valid. These variants are available:"]
             for schema, reason in match[:12]:

@@ -81,6 +81,8 @@ class ArchiveResolver:
         self.version = version
         self.file = file
         self.map_device = map_device
+        # Overloads chosen so far. Kept with the file: its classes are types, and must not outlive it.
+        self.overloads: dict[Any, Any] = {}
         self._files: dict[str, SourceFile | None] = {}
         self._types: dict[str, T.Type] = {}
         self._functions: dict[str, Function] = {}
@@ -156,10 +158,7 @@ class ArchiveResolver:
     # ------------------------------------------------------------------------------------------------ types
 
     def _custom_class(self, name: str) -> T.ClassType:
-        found = self._types.get(name)
-        if not isinstance(found, T.ClassType):
-            found = self._types[name] = T.ClassType(name)
-        return found
+        return T.custom_class(name)
 
     def _declare(self, name: str, depth: int) -> T.Type | None:
         if name in self._types:

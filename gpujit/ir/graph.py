@@ -24,7 +24,7 @@ class Use(NamedTuple):
 
 
 class Value:
-    """One result of a node or one parameter of a block. ``name`` is a debug name, unique in its graph, or ''."""
+    """One result of a node or one parameter of a block. ``name`` is a debug name (the printer makes them unique), or ''."""
 
     __slots__ = ("index", "name", "node", "type", "uses")
 

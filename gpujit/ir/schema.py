@@ -115,13 +115,15 @@ def _with_alias(text: str, alias: str, element: AliasInfo | None) -> str:
     return f"{base}{element or ''}{brackets}{alias}{marks}"
 
 
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\f": "\\f", "\v": "\\v"}
+
+
 def format_default(value: Any, type_text: str = "") -> str:
     """A default value in schema text."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, str):
-        plain = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + plain.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r") + '"'
+        return '"' + "".join(_ESCAPES.get(c, c) for c in value) + '"'
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(format_default(v) for v in value) + "]"
     if isinstance(value, float):
@@ -320,7 +322,7 @@ class _Parser:
         if re.fullmatch(r"t\d?|t[A-Z]\w*", word):
             return T.VarType(word)
         if word.startswith("__torch__."):
-            return T.ClassType(word)
+            return T.custom_class(word)
         raise SchemaError(f"schema {self.text!r}: unknown type {word!r}")
 
     def argument(self, kwarg_only: bool, is_return: bool = False) -> Argument:

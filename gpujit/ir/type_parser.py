@@ -83,6 +83,7 @@ _SPELLINGS: dict[str, T.Type] = {
     "Layout": T.INT,
     "MemoryFormat": T.INT,
 }
+_CUSTOM = "__torch__.torch.classes."
 _VARIABLE = re.compile(r"t(?:\d|[A-Z]\w*)?\Z")
 _BRACKETS = {"(": ")", "[": "]"}
 
@@ -274,7 +275,9 @@ class Scanner:
                 found = T.VarType(name)
             if found is None and "." not in name:
                 self.fail(f"unknown type {name!r}", pos)
-            found = self.named_types[name, kind] = found or T.ClassType(name)
+            if found is None:
+                found = T.custom_class(name) if name.startswith(_CUSTOM) else T.ClassType(name)
+            self.named_types[name, kind] = found
         return found
 
 

@@ -1,8 +1,8 @@
 """Types of TorchScript values, with both of their text forms.
 
 ``str(t)`` is the form of graph text (``Tensor?``, ``int[]``, ``Dict(str, Tensor)``); ``t.annotation()`` is the form of
-Python source (``Optional[Tensor]``, ``List[int]``). Types are immutable and compared by structure; ClassType and
-InterfaceType are compared by identity of their qualified name.
+Python source (``Optional[Tensor]``, ``List[int]``). Types are immutable and compared by structure; classes,
+interfaces and enums are compared by identity, since two files may define different ones under one name.
 Source: TorchScript language reference; docs/types.md lists the subtyping rules.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gpujit.support.errors import InternalError
@@ -280,12 +280,6 @@ class ClassType(Type):
     def __str__(self) -> str:
         return self.name
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ClassType) and self.name == other.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
     def add_attribute(self, name: str, type_: Type) -> int:
         """The slot of the new attribute."""
         slot = len(self.attributes)
@@ -308,12 +302,6 @@ class InterfaceType(Type):
     def annotation(self) -> str:
         return self.name
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, InterfaceType) and self.name == other.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
 
 @dataclass(eq=False, slots=True)
 class EnumType(Type):
@@ -329,11 +317,11 @@ class EnumType(Type):
     def annotation(self) -> str:
         return self.name
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EnumType) and self.name == other.name
 
-    def __hash__(self) -> int:
-        return hash(self.name)
+@cache
+def custom_class(name: str) -> ClassType:
+    """The type of a C++ class such as ``__torch__.torch.classes.quantized.LinearPackedParamsBase``: one in all programs."""
+    return ClassType(name)
 
 
 def optional(element: Type) -> Type:
@@ -383,7 +371,6 @@ def may_be_none(t: Type) -> bool:
     return t in (ANY, NONE) or NONE in members_of(t)
 
 
-@lru_cache(maxsize=65536)
 def is_subtype(a: Type, b: Type) -> bool:
     """Whether every value of type ``a`` is a value of type ``b``.
 
@@ -391,7 +378,7 @@ def is_subtype(a: Type, b: Type) -> bool:
     NamedTuple is a subtype of the plain tuple; a class is a subtype of an interface whose methods it has; a tensor
     type with more known facts is a subtype of one with fewer. bool is no subtype of int.
     """
-    if a is b or a == b or b == ANY or UNKNOWN in walk(a):
+    if a is b or a == b or b == ANY or a == UNKNOWN:
         return True
     if isinstance(a, (OptionalType, UnionType)):
         return all(is_subtype(m, b) for m in members_of(a))
@@ -421,13 +408,11 @@ def is_subtype(a: Type, b: Type) -> bool:
     if isinstance(a, ListType):
         if b == ANY_LIST:
             return True
+        if not isinstance(b, ListType):
+            return False
         # Lists of tensors with more or fewer known facts are one type at run time.
-        return (
-            isinstance(b, ListType)
-            and isinstance(a.element, TensorType)
-            and isinstance(b.element, TensorType)
-            and is_subtype(a.element, b.element)
-        )
+        both_tensors = isinstance(a.element, TensorType) and isinstance(b.element, TensorType)
+        return a.element == UNKNOWN or (both_tensors and is_subtype(a.element, b.element))
     if isinstance(a, BoxType):
         return isinstance(b, BoxType) and a.kind == b.kind and is_subtype(a.element, b.element)
     if isinstance(a, EnumType):

@@ -149,16 +149,6 @@ def check_uses(graph: Graph, nodes: Sequence[Node], fail: Fail) -> None:
                 fail(node, f"{_name(value, graph)} lists {len(uses)} uses and is read {read.get(value, 0)} times")
 
 
-def check_names(graph: Graph, nodes: Sequence[Node], fail: Fail) -> None:
-    """Names of values are unique or empty."""
-    seen: set[str] = set()
-    for node in nodes:
-        for value in node.outputs:
-            if value.name and value.name in seen:
-                fail(node, f"two values are named %{value.name}")
-            seen.add(value.name)
-
-
 def check_if(graph: Graph, nodes: Sequence[Node], fail: Fail) -> None:
     """prim::If: a bool, two blocks without parameters, each of which returns values that fit the outputs."""
     for node in nodes:
@@ -467,7 +457,6 @@ def _types(values: Sequence[Value]) -> str:
 INVARIANTS: tuple[Callable[[Graph, Sequence[Node], Fail], None], ...] = (
     check_scope,
     check_uses,
-    check_names,
     check_if,
     check_loop,
     check_schema,

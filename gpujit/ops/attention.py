@@ -179,26 +179,6 @@ def flash_attention_for_cpu(
 # ------------------------------------------------------------------------------------------------ multi-head layers
 
 
-@library(
-    "aten::_masked_softmax(Tensor self, Tensor mask, int? dim=None, int? mask_type=None) -> Tensor",
-    out="out",
-)
-def masked_softmax(xp: Any, x: Array, mask: Array, dim: int | None, mask_type: int | None) -> Array:
-    """Softmax of scores ``[B, H, L, S]`` where True in the mask takes an element out.
-
-    ``mask_type`` says how the mask lies: 0 ``[L, S]``, 1 (padding) ``[B, S]``, 2 the shape of the scores.
-    """
-    op = "aten::_masked_softmax"
-    if mask.dtype is not BOOL_:
-        raise DTypeError(f"{op}: mask must be bool, it is {mask.dtype}")
-    axis = x.ndim - 1 if dim is None else dim % x.ndim
-    where = _place_mask(op, x.shape, mask, mask_type)
-    scores = xp.where(where, x.dtype.type(-xp.inf), x)
-    if axis == x.ndim - 1:
-        return softmax_rows(xp, scores, True)
-    return softmax_rows(xp, scores.swapaxes(axis, -1).copy(), True).swapaxes(axis, -1)
-
-
 def _place_mask(op: str, shape: tuple[int, ...], mask: Array, mask_type: int | None) -> Array:
     if mask_type == 1 and mask.ndim == 2 and len(shape) == 4 and mask.shape == (shape[0], shape[3]):
         return mask[:, None, None, :]

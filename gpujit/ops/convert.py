@@ -163,6 +163,8 @@ prim("aten::Bool.float(float a) -> bool")(bool)
 @prim("aten::Int.Tensor(Tensor a) -> int")
 def int_tensor(x: Array) -> int:
     """The one element of a tensor, cut to an integer."""
+    if x.size == 1 and type(value := x.item()) is int:
+        return value
     return int_of(x, "aten::Int")
 
 

@@ -133,10 +133,11 @@ def make_plan(
 
 
 def _check_arrays(op: str, x: Array, w: Array, bias: Array | None, out_channels: int) -> None:
-    if w.dtype != x.dtype or (bias is not None and bias.dtype != x.dtype):
+    dtype = x.dtype
+    if w.dtype != dtype or (bias is not None and bias.dtype != dtype):
         found = "" if bias is None else f" and bias {bias.dtype}"
-        raise DTypeError(f"{op}: input is {x.dtype}, weight {w.dtype}{found}; they must have one dtype")
-    if x.dtype.kind == "b":
+        raise DTypeError(f"{op}: input is {dtype}, weight {w.dtype}{found}; they must have one dtype")
+    if dtype.kind == "b":
         raise DTypeError(f"{op}: input is bool; convert it to a number type first")
     if bias is not None and bias.shape != (out_channels,):
         raise ShapeError(f"{op}: bias is {shape_text(bias.shape)}, the weight makes {out_channels} channels")
@@ -149,8 +150,7 @@ def convolve(
     """Cross-correlation of ``x [N, C, *spatial]`` (or without N) with ``w [O, C / groups, *kernel]``."""
     pads = padding if isinstance(padding, str) else tuple(padding)
     plan = make_plan(op, x.shape, w.shape, tuple(stride), pads, tuple(dilation), groups, rank)
-    if w.dtype is not x.dtype or (bias is not None and (bias.dtype is not x.dtype or bias.size != plan.out_channels)):
-        _check_arrays(op, x, w, bias, plan.out_channels)
+    _check_arrays(op, x, w, bias, plan.out_channels)
     if plan.index is not None and xp is np:
         return _small(x, w, bias, plan)
     if 0 in plan.result:

@@ -587,7 +587,6 @@ def _grids(xp: Any, tensors: list[Array], indexing: str, op: str) -> list[Array]
     grids = [expand_to(xp, t.reshape([-1 if d == i else 1 for d in range(n)]), shape) for i, t in enumerate(flat)]
     if swap:
         grids[0], grids[1] = grids[1], grids[0]
-        return [g.swapaxes(0, 1) for g in grids]
     return grids
 
 

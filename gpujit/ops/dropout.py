@@ -1,4 +1,4 @@
-"""Dropout in its variants, and rrelu: identity (or a fixed slope) outside training, random in it."""
+"""Dropout in its variants, and rrelu_with_noise: identity (or a fixed slope) outside training, random in it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from gpujit.ir.dtypes import BOOL_, FLOAT32, FLOAT64, HALF_TYPES
 from gpujit.ir.values import Array
 from gpujit.ops.generator import DEFAULT, Generator
 from gpujit.ops.layout import cast, empty_preserved, out_forms
+from gpujit.ops.promotion import to_floating
 from gpujit.ops.random import bernoulli_numbers, fill
-from gpujit.ops.registry import check_writable, library
+from gpujit.ops.registry import check_writable, library, write_into
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 # The value SELU saturates at, negated: what alpha dropout puts in place of a dropped element.
@@ -107,8 +108,10 @@ def native_dropout(xp: Any, x: Array, p: float, train: bool | None) -> tuple[Arr
 @library("aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor", half="native", out="out")
 def native_dropout_backward(xp: Any, grad: Array, mask: Array, scale: float) -> Array:
     """The gradient where elements were kept, scaled."""
-    wide = grad.astype(FLOAT32) if grad.dtype in HALF_TYPES else grad
-    return cast(wide * mask * wide.dtype.type(scale), grad.dtype)
+    if grad.dtype in HALF_TYPES:
+        return cast(grad.astype(FLOAT32) * mask * FLOAT32.type(scale), grad.dtype)
+    wide = cast(grad, to_floating(grad.dtype))
+    return wide * mask * wide.dtype.type(scale)
 
 
 out_forms(
@@ -160,28 +163,16 @@ def _declare_rrelu() -> None:
 
         return body
 
-    def plain(in_place: bool, op: str) -> Callable[..., Array]:
-        def body(xp: Any, x: Array, lower: Any, upper: Any, training: bool, generator: Generator | None) -> Array:
-            """Negative elements times a slope, in training a drawn one for each."""
-            y, _ = _rrelu(xp, x, lower, upper, training, generator, op)
-            if not in_place:
-                return y
-            check_writable(x, op)
-            x[...] = y
-            return x
-
-        return body
-
-    for name, noise, make in (("rrelu_with_noise", "Tensor(b!) noise, ", with_noise), ("rrelu", "", plain)):
-        op = f"aten::{name}"
-        library(f"{op}(Tensor self, {noise}{slopes}) -> Tensor", half="native", effects=True)(make(False, op))
-        library(f"{op}_(Tensor(a!) self, {noise}{slopes}) -> Tensor(a!)", half="native", effects=True)(make(True, f"{op}_"))
+    op = "aten::rrelu_with_noise"
+    library(f"{op}(Tensor self, Tensor(b!) noise, {slopes}) -> Tensor", half="native", effects=True)(with_noise(False, op))
+    library(f"{op}_(Tensor(a!) self, Tensor(b!) noise, {slopes}) -> Tensor(a!)", half="native", effects=True)(
+        with_noise(True, f"{op}_")
+    )
 
     def with_noise_out(xp: Any, x: Array, noise: Array, *args: Any) -> Array:
         """``out`` with negative elements times a slope."""
         *rest, out = args
-        out[...] = with_noise(False, "aten::rrelu_with_noise")(xp, x, noise, *rest)
-        return out
+        return write_into(out, with_noise(False, op)(xp, x, noise, *rest), f"{op}.out")
 
     library(
         f"aten::rrelu_with_noise.out(Tensor self, Tensor(b!) noise, {slopes}, *, Tensor(a!) out) -> Tensor(a!)",

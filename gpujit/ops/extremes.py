@@ -128,13 +128,12 @@ def aminmax_dim(m: Any, x: Array, dim: int, keepdim: bool) -> Picked:
 # ----------------------------------------------------------------------------------------- median, k-th, mode
 
 
-def _at(m: Any, x: Array, axis: int, index: Array) -> Array:
-    """``x`` at ``index`` along ``axis``, where ``index`` has size 1 there."""
-    return m.take_along_axis(x, index, axis)
-
-
-def _picked(m: Any, x: Array, index: Array, axis: int, keepdim: bool, scalar: bool) -> Picked:
-    values = _at(m, x, axis, index)
+def _picked(m: Any, x: Array, values: Array, axis: int, keepdim: bool, scalar: bool) -> Picked:
+    """``values`` (size 1 along ``axis``) and the first place of each in ``x``."""
+    found = x == values
+    if _has_nan(x):
+        found |= m.isnan(x) & m.isnan(values)
+    index = found.argmax(axis=axis, keepdims=True)
     if scalar:
         return values.reshape(()), index.reshape(())
     if keepdim:
@@ -142,24 +141,24 @@ def _picked(m: Any, x: Array, index: Array, axis: int, keepdim: bool, scalar: bo
     return values.squeeze(axis), index.squeeze(axis)
 
 
-def _slot(x: Array, axis: int, k: int) -> Array:
-    return x[(slice(None),) * axis + (slice(k, k + 1),)]
+def _ranked(m: Any, x: Array, axis: int, k: int) -> Array:
+    """The ``k``-th smallest elements, counted from 0, with size 1 along ``axis``; NaN is largest."""
+    return m.partition(x, k, axis)[(slice(None),) * axis + (slice(k, k + 1),)]
 
 
 def _has_nan(x: Array) -> bool:
     return kind_of(x.dtype) == 2
 
 
-def _median_index(m: Any, x: Array, axis: int, skip_nan: bool) -> Array:
-    order = x.argsort(axis=axis, kind="stable")
-    index = _slot(order, axis, (x.shape[axis] - 1) // 2)
+def _median(m: Any, x: Array, axis: int, skip_nan: bool) -> Array:
+    k = (x.shape[axis] - 1) // 2
     if not _has_nan(x):
-        return index
+        return _ranked(m, x, axis, k)
     nan = m.isnan(x)
-    if skip_nan:
-        there = m.add.reduce(~nan, axis, INT64, None, True)
-        return _at(m, order, axis, m.maximum(there - 1, 0) // 2)
-    return m.where(nan.any(axis=axis, keepdims=True), nan.argmax(axis=axis, keepdims=True), index)
+    if not skip_nan:
+        return m.where(nan.any(axis=axis, keepdims=True), x.dtype.type(m.nan), _ranked(m, x, axis, k))
+    there = m.add.reduce(~nan, axis, INT64, None, True)
+    return m.take_along_axis(m.sort(x, axis), m.maximum(there - 1, 0) // 2, axis)
 
 
 def _declare_median(name: str) -> None:
@@ -186,7 +185,7 @@ def _declare_median(name: str) -> None:
         """The lower medians along ``dim`` and where they stand."""
         need_real(x, op)
         x, axis, scalar = _row_axis(x, dim, op)
-        return _picked(m, x, _median_index(m, x, axis, skip_nan), axis, keepdim, scalar)
+        return _picked(m, x, _median(m, x, axis, skip_nan), axis, keepdim, scalar)
 
     out_form(
         f"{op}.dim_values(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) "
@@ -207,8 +206,7 @@ def kthvalue(m: Any, x: Array, k: int, dim: int, keepdim: bool) -> Picked:
     x, axis, scalar = _row_axis(x, dim, "aten::kthvalue")
     if not 1 <= k <= x.shape[axis]:
         raise ShapeError(f"aten::kthvalue: k is {k}; dim {dim} has {x.shape[axis]} elements, counted from 1")
-    index = _slot(x.argsort(axis=axis, kind="stable"), axis, k - 1)
-    return _picked(m, x, index, axis, keepdim, scalar)
+    return _picked(m, x, _ranked(m, x, axis, k - 1), axis, keepdim, scalar)
 
 
 out_form(
@@ -234,8 +232,11 @@ def mode(m: Any, x: Array, dim: int, keepdim: bool) -> Picked:
     fresh[(*lead, slice(1, None))] = changes * places[1:]
     # Length of the run so far; its first maximum ends the first longest run, at the value's last place.
     length = places - m.maximum.accumulate(fresh, axis)
-    index = _at(m, order, axis, length.argmax(axis=axis, keepdims=True))
-    return _picked(m, x, index, axis, keepdim, scalar)
+    index = m.take_along_axis(order, length.argmax(axis=axis, keepdims=True), axis)
+    values = m.take_along_axis(x, index, axis)
+    if scalar:
+        return values.reshape(()), index.reshape(())
+    return (values, index) if keepdim else (values.squeeze(axis), index.squeeze(axis))
 
 
 out_form(

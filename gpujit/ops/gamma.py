@@ -82,6 +82,9 @@ def digamma64(m: Any, x: Any) -> Any:
 def zeta64(m: Any, s: Any, q: Any) -> Any:
     """The Hurwitz zeta function: the sum of (k + q)**-s over k = 0, 1, ...; inf at s = 1, NaN below."""
     s, q = m.broadcast_arrays(s, q)
+    pole = (q <= 0) & (q == m.floor(q))
+    undefined = (q <= 0) & (s != m.floor(s)) & ~pole
+    q = m.where(pole | undefined, 1, q)
     total = m.power(q, -s)
     a = q.copy()
     term = m.zeros_like(total)
@@ -107,8 +110,7 @@ def zeta64(m: Any, s: Any, q: Any) -> Any:
         factor = factor * (s + k + 1)
         b = b / a
         k += 2
-    total = m.where((q <= 0) & (s != m.floor(s)), math.nan, total)
-    total = m.where((q <= 0) & (q == m.floor(q)), math.inf, total)
+    total = m.where(undefined, math.nan, m.where(pole, math.inf, total))
     total = m.where(s == 1, math.inf, m.where(s < 1, math.nan, total))
     return m.where(m.isnan(s) | m.isnan(q), math.nan, total)
 

@@ -140,18 +140,15 @@ def put_at(xp: Any, x: Array, indices: Sequence[Array | None], values: Array, ac
         raise DTypeError(f"{op}: values of dtype {values.dtype} don't fit a tensor of dtype {x.dtype}; convert them")
     check_writable(x, op)
     keys = index_keys(x, indices, op)
-    if not keys:
-        keys = (...,)
     try:
         if not accumulate:
-            x[keys] = values
+            x[keys or ...] = values
             return x
         wide = x.astype(FLOAT32) if x.dtype in HALF_TYPES else x
-        where = keys if keys != (...,) else (xp.ones((), BOOL_),)
         for k, d in zip(keys, range(x.ndim), strict=False):
-            if k is not ALL and k is not ... and k.dtype != BOOL_ and not any(j is ALL or j.dtype == BOOL_ for j in keys[:d]):
+            if k is not ALL and k.dtype != BOOL_ and not any(j is ALL or j.dtype == BOOL_ for j in keys[:d]):
                 require_range(k, x.shape[d], d, op)
-        _accumulate_at(xp, wide, where, cast(values, wide.dtype))
+        _accumulate_at(xp, wide, keys or (xp.ones((), BOOL_),), cast(values, wide.dtype))
         if wide is not x:
             x[...] = cast(wide, x.dtype)
         return x
@@ -365,10 +362,11 @@ def _nonzero(xp: Any, x: Array) -> Array:
     if x.ndim == 0:
         return xp.empty((1 if x else 0, 0), INT64)
     found = x.nonzero()
-    y = xp.empty((found[0].size, x.ndim), INT64)
+    # One row of memory for each dim, as in PyTorch.
+    y = xp.empty((x.ndim, found[0].size), INT64)
     for i, f in enumerate(found):
-        y[:, i] = f
-    return y
+        y[i] = f
+    return y.T
 
 
 def _declare_nonzero() -> None:
@@ -378,7 +376,7 @@ def _declare_nonzero() -> None:
 
     def by_dim(xp: Any, x: Array) -> list[Array]:
         """For each dim the indices along it of all elements that are not zero."""
-        return list((x if x.ndim else x.reshape(1)).nonzero())
+        return list(_nonzero(xp, x if x.ndim else x.reshape(1)).T)
 
     library("aten::nonzero(Tensor self) -> Tensor", half="native", out="out")(nonzero)
     library("aten::argwhere(Tensor self) -> Tensor", half="native")(nonzero)

@@ -406,25 +406,26 @@ def _layer_norm(
     m: Any, x: Array, shape: list[int], weight: Array | None, bias: Array | None, eps: float, op: str
 ) -> Three:
     _check_normalized(x, shape, weight, bias, op)
-    n = 1
-    for s in shape:
-        n *= s
-    rows = x.reshape(x.size // n if n else _lead(x, len(shape)), n)
-    d, mean, var = _centred(m, rows)
-    rstd = 1 / m.sqrt(var + eps)
+    if len(shape) == 1:
+        n = shape[0]
+        rows = x
+    else:
+        n = 1
+        for s in shape:
+            n *= s
+        rows = x.reshape(*x.shape[: x.ndim - len(shape)], n)
+        weight = None if weight is None else weight.reshape(n)
+        bias = None if bias is None else bias.reshape(n)
+    axes = (rows.ndim - 1,)
+    mean = total(m, rows, axes, True) / n if n else total(m, rows, axes, True)
+    d = rows - mean
+    rstd = 1 / m.sqrt(sum_squares(m, d, axes, True) / n + eps)
     d *= rstd
     if weight is not None:
-        d *= weight.reshape(-1)
+        d *= weight
     if bias is not None:
-        d += bias.reshape(-1)
-    return d.reshape(x.shape), mean, rstd
-
-
-def _lead(x: Array, k: int) -> int:
-    n = 1
-    for s in x.shape[: x.ndim - k]:
-        n *= s
-    return n
+        d += bias
+    return (d if rows is x else d.reshape(x.shape)), mean, rstd
 
 
 @reduction(

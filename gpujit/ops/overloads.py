@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from gpujit.ir import types as T
@@ -195,25 +194,28 @@ def match_schema(
     return Match(schema, tuple(steps), results)
 
 
-@lru_cache(maxsize=100_000)
-def _resolve(name: str, candidates: tuple[Op, ...], positional: tuple[T.Type, ...], keywords: tuple[tuple[str, T.Type], ...]) -> Any:
-    named = dict(keywords)
+def resolve(
+    candidates: Sequence[Op],
+    positional: Iterable[T.Type],
+    keywords: Mapping[str, T.Type],
+    cache: dict[Any, Match] | None = None,
+) -> Match | tuple[tuple[Schema, str], ...]:
+    """The first candidate that fits, or all of them with the reason why each does not.
+
+    ``cache`` remembers answers; it must not outlive the program whose types it holds.
+    """
+    types = tuple(positional)
+    key = (candidates[0] if candidates else None, types, tuple(keywords.items()))
+    if cache is not None and key in cache:
+        return cache[key]
     for convert in (False, True):
         for op in candidates:
-            found = match_schema(op.schema, positional, named, convert)
+            found = match_schema(op.schema, types, keywords, convert)
             if not isinstance(found, str):
+                if cache is not None:
+                    cache[key] = found
                 return found
-    return tuple((op.schema, str(match_schema(op.schema, positional, named, True))) for op in candidates)
-
-
-def resolve(
-    candidates: Sequence[Op], positional: Iterable[T.Type], keywords: Mapping[str, T.Type]
-) -> Match | tuple[tuple[Schema, str], ...]:
-    """The first candidate that fits, or all of them with the reason why each does not."""
-    found: Match | tuple[tuple[Schema, str], ...] = _resolve(
-        candidates[0].name if candidates else "", tuple(candidates), tuple(positional), tuple(keywords.items())
-    )
-    return found
+    return tuple((op.schema, str(match_schema(op.schema, types, keywords, True))) for op in candidates)
 
 
 def candidates_for(name: str, version: int | None = None) -> Sequence[Op]:

@@ -1,7 +1,7 @@
 """Quantised tensors: from real numbers and back, and the choice of scale and zero point.
 
-Rounding is to the nearest even integer, in float32 and by the reciprocal of the scale, as FBGEMM computes it: a division
-would differ from PyTorch in the last place now and then.
+Rounding is to the nearest even integer, in float32 and by the reciprocal of the scale, as FBGEMM computes it: a
+division would differ from PyTorch in the last place now and then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_quantised(op: str, **tensors: Any) -> None:
 def check_per_tensor(op: str, x: QTensor) -> None:
     """Refuse a tensor quantised per channel. Raises OpError."""
     if x.axis is not None:
-        raise OpError(f"{op}: the tensor is quantised per channel along dim {x.axis}; only per-tensor scales are supported")
+        raise OpError(f"{op}: the tensor is quantised per channel along dim {x.axis}; only one scale is supported")
 
 
 def limits(op: str, code: int) -> tuple[int, int]:
@@ -61,6 +61,19 @@ def quantize_values(xp: Any, x: Array, scale: float, zero_point: int, code: int)
     return round_clip(xp, x * (np.float32(1) / np.float32(scale)), zero_point, low, high, STORED[code])
 
 
+def requantize_values(xp: Any, x: Array, scale: float, zero_point: int, code: int) -> Array:
+    """The integers of ``x`` as operators on quantised tensors round them: after the zero point was added.
+
+    The two ways differ where a number lies half way between two integers, which sums and means of integers often do.
+    """
+    if code == QINT32:
+        return quantize_values(xp, x, scale, zero_point, code)
+    y = x * (np.float32(1) / np.float32(scale))
+    y += zero_point
+    low, high = LIMITS[code]
+    return round_clip(xp, y, 0, low, high, STORED[code])
+
+
 def dequantize_values(q: Array, scale: float, zero_point: int) -> Array:
     """The float32 numbers that integers stand for."""
     x = centred(q, zero_point)
@@ -79,6 +92,11 @@ def centred(q: Array, zero_point: Any) -> Array:
 def quantize(xp: Any, x: Array, scale: float, zero_point: int, code: int) -> QTensor:
     """``x`` (float32) as a quantised tensor of one scale."""
     return QTensor(quantize_values(xp, x, scale, zero_point, code), code, scale, zero_point)
+
+
+def requantize(xp: Any, x: Array, scale: float, zero_point: int, code: int) -> QTensor:
+    """A result (float32) of an operator on quantised tensors as a quantised tensor."""
+    return QTensor(requantize_values(xp, x, scale, zero_point, code), code, scale, zero_point)
 
 
 def channel_shape(q: QTensor) -> list[int]:

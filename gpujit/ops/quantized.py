@@ -15,12 +15,10 @@ from gpujit.ir.dtypes import BOOL_, FLOAT32
 from gpujit.ir.values import Array, QTensor
 from gpujit.ops import quantized_math  # noqa: F401  declares the entries
 from gpujit.ops.qtensor import (
-    LIMITS,
     QINT8,
     QINT32,
     QUINT8,
     STORED,
-    channel_shape,
     check_quantised,
     choose_parameters,
     dequantize,

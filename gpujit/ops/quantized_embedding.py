@@ -60,7 +60,7 @@ def _encode(xp: Any, op: str, weight: Array, bits: int) -> Array:
     each = 8 // bits
     if weight.shape[-1] % each:
         raise ShapeError(f"{op}: rows of {weight.shape[-1]} elements do not fill bytes of {each}")
-    packed = sum(q[..., i::each] << (bits * i) for i in range(each)).astype("uint8")  # type: ignore[attr-defined]
+    packed = sum(q[..., i::each] << (bits * i) for i in range(each)).astype("uint8")
     tail = xp.concatenate([step, low], axis=-1).astype("float16")
     return xp.concatenate([packed, tail.view("uint8")], axis=-1)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.values import Array, QTensor
-from gpujit.ops.conv import convolve, convolve_transposed
+from gpujit.ops.convolve import convolve, convolve_transposed
 from gpujit.ops.qtensor import (
     LIMITS,
     QUINT8,

@@ -22,8 +22,9 @@ from gpujit.ops.qtensor import (
     check_quantised,
     dequantize,
     limits,
-    quantize,
     quantize_values,
+    requantize,
+    requantize_values,
     round_clip,
     with_values,
 )
@@ -55,7 +56,7 @@ def _add(xp: Any, op: str, a: Any, b: Any, scale: float, zero_point: int, relu: 
         raise ShapeError(f"{op}: shapes {a.shape} and {b.shape} do not broadcast") from None
     if relu:
         xp.maximum(y, 0, out=y)
-    return quantize(xp, y, scale, zero_point, a.dtype)
+    return requantize(xp, y, scale, zero_point, a.dtype)
 
 
 def _mul(xp: Any, op: str, a: Any, b: Any, scale: float, zero_point: int, relu: bool) -> QTensor:
@@ -90,7 +91,7 @@ def _add_number(xp: Any, op: str, x: Any, number: Any, relu: bool) -> QTensor:
     if relu:
         xp.maximum(real, 0, out=real)
     span = (high - zero) if zero < low else (zero - low)
-    return quantize(xp, real, span / (high - low) * x.scale, low if zero < low else high, x.dtype)
+    return requantize(xp, real, span / (high - low) * x.scale, low if zero < low else high, x.dtype)
 
 
 def _mul_number(xp: Any, op: str, x: Any, number: Any, relu: bool) -> QTensor:
@@ -102,7 +103,7 @@ def _mul_number(xp: Any, op: str, x: Any, number: Any, relu: bool) -> QTensor:
     if factor > 0:
         y = QTensor(x.values.copy(), x.dtype, x.scale * factor, x.zero_point)
     elif factor == 0:
-        y = QTensor(xp.zeros_like(x.values), x.dtype, 0.1, 0)
+        y = QTensor(xp.zeros_like(x.values), x.dtype, 1.0, 0)
     else:
         turned = (high + low - x.values.astype("int64")).astype(x.values.dtype)
         y = QTensor(turned, x.dtype, -factor * x.scale, high - (x.zero_point - low))
@@ -171,7 +172,7 @@ def concatenate(
         if x.scale == scale and x.zero_point == zero and x.dtype == first.dtype:
             parts.append(x.values)
         else:
-            parts.append(quantize_values(xp, dequantize(xp, x), scale, zero, first.dtype))
+            parts.append(requantize_values(xp, dequantize(xp, x), scale, zero, first.dtype))
     try:
         y = QTensor((xp.stack if new_dim else xp.concatenate)(parts, axis=dim), first.dtype, scale, zero)
     except ValueError:
@@ -195,7 +196,7 @@ def quantized_matmul(xp: Any, a: Any, b: Any, scale: float, zero_point: int) -> 
     """The matrix product of two quantised tensors, quantised by the scale and zero point given."""
     _operands("quantized::matmul", a, b)
     y = plain("aten::matmul", xp, dequantize(xp, a), dequantize(xp, b))
-    return quantize(xp, y, scale, zero_point, a.dtype)
+    return requantize(xp, y, scale, zero_point, a.dtype)
 
 
 # ------------------------------------------------------------------------------------------------- activations
@@ -207,8 +208,7 @@ def clamp_values(xp: Any, op: str, x: QTensor, low: Any, high: Any) -> QTensor:
     y = x.values
     for bound, pick in ((low, xp.maximum), (high, xp.minimum)):
         if bound is not None:
-            q = quantize_values(xp, xp.asarray(bound, dtype=FLOAT32), x.scale, x.zero_point, x.dtype)
-            y = pick(y, q)
+            y = pick(y, quantize_values(xp, xp.asarray([bound], dtype=FLOAT32), x.scale, x.zero_point, x.dtype))
     return with_values(x, y.copy() if y is x.values else y)
 
 
@@ -236,7 +236,7 @@ def threshold(xp: Any, x: Any, bound: Any, value: Any) -> QTensor:
     check_quantised("quantized::threshold", qx=x)
     real = dequantize(xp, x)
     y = xp.where(real > bound, real, np.float32(value))
-    return quantize(xp, y, x.scale, x.zero_point, x.dtype)
+    return requantize(xp, y, x.scale, x.zero_point, x.dtype)
 
 
 @library(
@@ -248,7 +248,7 @@ def leaky_relu(xp: Any, x: Any, negative_slope: Any, inplace: bool, scale: float
     """Leaky relu, quantised by the scale and zero point given."""
     check_quantised("quantized::leaky_relu", qx=x)
     y = dequantize(xp, x)
-    return quantize(xp, xp.where(y > 0, y, y * np.float32(negative_slope)), scale, zero_point, x.dtype)
+    return requantize(xp, xp.where(y > 0, y, y * np.float32(negative_slope)), scale, zero_point, x.dtype)
 
 
 _OUT = "float output_scale, int output_zero_point"
@@ -301,7 +301,7 @@ def _declare_through_float(name: str, arguments: str, target: str, adapt: Callab
         rest = args[: at - 1] + args[at + 1 :]
         rest = tuple(dequantize(xp, a) if type(a) is QTensor else a for a in rest)
         y = plain(target, xp, dequantize(xp, x), *adapt(*rest))
-        return quantize(xp, y, scale, zero_point, x.dtype)
+        return requantize(xp, y, scale, zero_point, x.dtype)
 
 
 for _row in _THROUGH_FLOAT:

@@ -18,6 +18,7 @@ from gpujit.ops.qtensor import (
     check_quantised,
     dequantize,
     quantize,
+    requantize,
     round_clip,
     with_values,
 )
@@ -102,7 +103,7 @@ def _through_float(name: str) -> Rule:
         rest = tuple(dequantize(xp, a) if type(a) is QTensor else a for a in args)
         y = xp.asarray(plain(name, xp, dequantize(xp, x), *rest))
         scale, zero = fixed[x.dtype] if fixed else (x.scale, x.zero_point)
-        return quantize(xp, y, scale, zero, x.dtype)
+        return requantize(xp, y, scale, zero, x.dtype)
 
     return rule
 

@@ -331,13 +331,8 @@ def _check_cauchy(dtype: np.dtype[Any], median: float, sigma: float, op: str) ->
 
 
 def _normal_fill(xp: Any, x: Array, generator: Generator | None, mean: float, std: float) -> Array:
-    """``x`` filled with normal numbers; a complex one's variance is shared by its parts."""
-    if x.dtype.kind == "c":
-        fill(xp, x, generator, normal_numbers, 0.0, std * 0.5**0.5)
-        if mean:
-            x += x.dtype.type(mean)
-        return x
-    return fill(xp, x, generator, normal_numbers, mean, std)
+    """``x`` filled with normal numbers; a complex one's variance is shared by its parts, the mean is that of both."""
+    return fill(xp, x, generator, normal_numbers, mean, std * 0.5**0.5 if x.dtype.kind == "c" else std)
 
 
 def _declare_fills() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from gpujit.ir.values import Array
 from gpujit.ops.pool import adaptive_avg_pool
-from gpujit.ops.registry import Op, add_op, by_full_name, library
+from gpujit.ops.registry import Body, Op, add_op, by_full_name, library
 from gpujit.ops.strided import shape_text
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -282,8 +282,11 @@ def _declare(name: str, rank: int, mode: str, aligns: bool) -> None:
     names = ("",) if rank == 1 else ("_d", "_h", "_w")[3 - rank :]
     scale_text = "".join(f", float? scales{s}=None" for s in names)
     half = "native" if mode.startswith("nearest") else "float32"
+    arguments = f"Tensor self, int[{rank}] output_size{align_text}{scale_text}"
+    # PyTorch lists the out= form of some of these behind the overload by factors.
+    out_last = name.startswith("upsample_") or name in ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 
-    @library(f"{op}(Tensor self, int[{rank}] output_size{align_text}{scale_text}) -> Tensor", half=half, out="out")
+    @library(f"{op}({arguments}) -> Tensor", half=half, out=None if out_last else "out")
     def plain(xp: Any, x: Array, output: list[int], *rest: Any) -> Array:
         """The input resampled to a size."""
         align, scales = (rest[0], rest[1:]) if aligns else (False, rest)
@@ -296,11 +299,17 @@ def _declare(name: str, rank: int, mode: str, aligns: bool) -> None:
         """The input resampled to a size or by factors."""
         return resample_vec(xp, op, x, size, rest[-1], rank, mode, bool(rest[0]) if aligns else False)
 
+    if out_last:
+        _add_out(op, "out", arguments, plain, half)
     if name in ("upsample_nearest2d", "upsample_bilinear2d"):
-        source = by_full_name(f"{op}.vec")
-        assert source is not None
-        out_text = f"{op}.vec_out({text}, *, Tensor(a!) out) -> Tensor(a!)"
-        add_op(Op(out_text, "library", by_factors, half=half, derived_from=source, form="out"))
+        _add_out(f"{op}.vec", "vec_out", text, by_factors, half)
+
+
+def _add_out(source: str, overload: str, arguments: str, body: Body, half: str) -> None:
+    functional = by_full_name(source)
+    assert functional is not None
+    text = f"{functional.name}.{overload}({arguments}, *, Tensor(a!) out) -> Tensor(a!)"
+    add_op(Op(text, "library", body, half=half, derived_from=functional, form="out"))
 
 
 for _rank in (1, 2, 3):

@@ -218,8 +218,8 @@ def _power_complex(a: complex, b: complex) -> complex:
     a, b = complex(a), complex(b)
     try:
         if a and cmath.isfinite(a) and cmath.isfinite(b):
-            return a**b
-    except OverflowError:
+            return cmath.exp(b * cmath.log(a))
+    except (OverflowError, ValueError):
         pass
     with np.errstate(all="ignore"):
         return complex(np.exp(np.complex128(b) * np.log(np.complex128(a))))

@@ -21,11 +21,11 @@ from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 def _check_gather(x: Array, dim: int, index: Array, op: str, source: Array | None = None) -> int:
     """Dim ``dim`` counted from the front. Raises when the index doesn't fit the tensor (or the source)."""
-    if index.dtype != INT64 and index.dtype != np.int32:
-        raise DTypeError(f"{op}: the index must be int64 or int32, found {index.dtype}")
     d = wrap_dim(dim, x.ndim, op)
     if index.size == 0:
         return d
+    if index.dtype != INT64 and index.dtype != np.int32:
+        raise DTypeError(f"{op}: the index must be int64 or int32, found {index.dtype}")
     if max(index.ndim, 1) != max(x.ndim, 1) or (source is not None and max(source.ndim, 1) != max(index.ndim, 1)):
         raise ShapeError(f"{op}: the index has {index.ndim} dims, the tensor {x.ndim}; they must be as many")
     for e, n in enumerate(index.shape):
@@ -88,6 +88,8 @@ def take_along_dim(xp: Any, x: Array, indices: Array, dim: int | None) -> Array:
         )
         x = expand_to(xp, x, (*rest[:d], x.shape[d], *rest[d + 1 :]))
         indices = expand_to(xp, indices, (*rest[:d], indices.shape[d], *rest[d + 1 :]))
+    if indices.size and indices.min() < 0:
+        indices = xp.where(indices < 0, indices + (x.shape[d] if x.ndim else 1), indices)
     return gather(xp, x, d, indices, False)
 
 

@@ -59,6 +59,8 @@ def _search(xp: Any, boundaries: Array, values: Any, int32: bool, right: bool, s
             "but the last, or boundaries must have one dim"
         )
     boundaries, v = _ordered(boundaries, op), _ordered(v, op)
+    if v.size == 0:
+        return xp.zeros(v.shape, INT32 if int32 else INT64)
     if sorter is not None:
         if sorter.shape != boundaries.shape or sorter.dtype != INT64:
             raise ShapeError(f"{op}: sorter must be an int64 tensor of shape {list(boundaries.shape)}")

@@ -305,12 +305,15 @@ def str_(value: Any) -> str:
 @prim("aten::format(str self, ...) -> str")
 def format_(pattern: str, *args: Any) -> str:
     """The pattern with each ``{}`` replaced by an argument; other braces stay. Raises OpError for too few arguments."""
-    first, *rest = pattern.split("{}")
-    if len(rest) > len(args):
-        raise OpError(
-            f"aten::format: Too few arguments for format string: {pattern!r} has {len(rest)}, found {len(args)}"
-        )
-    return _whole("".join([first, *(value_text(a) + part for a, part in zip(args, rest, strict=False))]))
+    parts = pattern.split("{}")
+    holes = len(parts) - 1
+    if holes > len(args):
+        raise OpError(f"aten::format: Too few arguments for format string: {pattern!r} has {holes}, found {len(args)}")
+    out = [parts[0]]
+    for value, part in zip(args, parts[1:]):
+        out.append(value_text(value))
+        out.append(part)
+    return _whole("".join(out))
 
 
 def _number(key: str, value: Any) -> float:

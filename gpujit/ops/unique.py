@@ -77,24 +77,20 @@ def _slices(xp: Any, x: Array, dim: int, op: str) -> tuple[int, Array]:
     n = x.shape[d]
     if x.size == 0 and (n or sum(1 for s in x.shape if s == 0) != 1):
         raise ShapeError(f"{op}: slices of shape {list(x.shape)} along dim {dim} are empty and can't be told apart")
-    moved = x if d == 0 else x.swapaxes(0, d)
+    moved = x if d == 0 else x.transpose((d, *range(d), *range(d + 1, x.ndim)))
     return d, moved.reshape(n, -1) if n else moved.reshape(0, 1)
 
 
-def _slice_runs(
-    xp: Any, x: Array, d: int, rows: Array, order: Array | None, with_inverse: bool, with_counts: bool
-) -> tuple[Array, Array, Array]:
+def _slice_runs(xp: Any, x: Array, d: int, rows: Array, order: Array | None) -> tuple[Array, Array, Array]:
+    """Distinct slices, the run of each slice and the lengths of runs; PyTorch gives the last two whether asked or not."""
     ordered = rows if order is None else rows[order]
     different = (ordered[1:] != ordered[:-1]).any(axis=1)
     starts, run_of, counts = _runs(xp, different, len(rows))
-    chosen = starts if order is None else order[starts]
-    inverse = _no_result(xp)
-    if with_inverse:
-        inverse = run_of
-        if order is not None:
-            inverse = xp.empty(len(rows), INT64)
-            inverse[order] = run_of
-    return x.take(chosen, axis=d), inverse, counts if with_counts else _no_result(xp)
+    if order is None:
+        return x.take(starts, axis=d), run_of, counts
+    inverse = xp.empty(len(rows), INT64)
+    inverse[order] = run_of
+    return x.take(order[starts], axis=d), inverse, counts
 
 
 @library(
@@ -109,7 +105,7 @@ def unique_dim(
     d, rows = _slices(xp, x, dim, "aten::unique_dim")
     key = _key(rows, "aten::unique_dim")
     order = xp.lexsort(key.T[::-1]) if key.shape[1] else xp.arange(len(key))
-    return _slice_runs(xp, x, d, key, order, return_inverse, return_counts)
+    return _slice_runs(xp, x, d, key, order)
 
 
 @library(
@@ -139,7 +135,7 @@ def unique_dim_consecutive(
 ) -> tuple[Array, Array, Array]:
     """One slice along a dim for each run of equal ones, the run of each slice, and lengths of runs."""
     d, rows = _slices(xp, x, dim, "aten::unique_dim_consecutive")
-    return _slice_runs(xp, x, d, rows, None, return_inverse, return_counts)
+    return _slice_runs(xp, x, d, rows, None)
 
 
 def _declare_outs() -> None:

@@ -1,6 +1,6 @@
 """Makes tests/frontend/language.zip: each program of snippets.py scripted and saved by PyTorch, and what PyTorch gives.
 
-Usage: python tests/frontend/make_language.py   (needs torch; run from tests/frontend)
+Usage: python -m tests.frontend.make_language   (needs torch)
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import snippets
 import torch
+
+from tests.frontend import snippets
+from tests.strip_debug import without_debug
 
 
 def describe(value: Any) -> Any:
@@ -32,16 +34,6 @@ def describe(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return {"enum": value.name}
     return value
-
-
-def without_debug(data: bytes) -> bytes:
-    """The archive without debug tables, which hold paths of the machine they were made on."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as target:
-        for item in source.infolist():
-            if not item.filename.endswith(".debug_pkl"):
-                target.writestr(item.filename, source.read(item), item.compress_type)
-    return out.getvalue()
 
 
 def main() -> None:

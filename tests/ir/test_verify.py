@@ -95,7 +95,6 @@ MUTATIONS: list[tuple[str, Callable[[Named], Any], str]] = [
     ("uses", lambda g: g["y"].uses.append(g["y"].uses[0]), "%y lists a use twice"),
     ("uses", lambda g: g["x"].uses.append(g["y"].uses[0]), "%x is said to be input 0, but is not"),
     ("uses", _uses_of_a_removed_node, "%y lists a use by aten::gone, which is not in the graph"),
-    ("names", _set("a", "name", "y"), "two values are named %y"),
     ("links", lambda g: setattr(g.node("r"), "block", None), "the node points to another block"),
     ("links", lambda g: setattr(g.node("z"), "prev", g.node("r")), "the next node does not point back"),
     ("links", lambda g: setattr(g.node("y"), "next", g.node("y")), "the next node does not point back"),

@@ -1,6 +1,6 @@
 """Makes tests/models/silero.npz: what PyTorch gives for the voice detector that the package silero-vad ships.
 
-Usage: python tests/models/make_silero.py silero_vad.jit   (needs torch; the model comes with ci/fetch_models.sh)
+Usage: python -m tests.models.make_silero silero_vad.jit   (needs torch; the model comes with ci/fetch_models.sh)
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from speech import speech
+
+from tests.models.speech import speech
 
 SECONDS = 60
 

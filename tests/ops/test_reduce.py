@@ -167,7 +167,11 @@ EXPECTED: list[tuple[str, tuple[Any, ...], Any]] = [
     ("aten::_log_softmax", (f(-1000.0, -1000.0), 0, False), f(-math.log(2), -math.log(2))),
     ("aten::special_log_softmax", (f([[3.0]]), 1), f([[0.0]])),
     ("aten::_safe_softmax", (f([[-INF, -INF], [-INF, 0.0]]), 1), f([[0.0, 0.0], [0.0, 1.0]])),
-    ("aten::_masked_softmax", (f([[0.0, 0.0]] * 2), np.array([[True, False], [True, True]])), f([[0.0, 1.0], [NAN, NAN]])),
+    (
+        "aten::_masked_softmax",
+        (f([[0.0, 0.0]] * 2), np.array([[True, False], [True, True]])),
+        f([[0.0, 1.0], [NAN, NAN]]),
+    ),
     ("aten::_softmax_backward_data", (f(1.0, 0.0), f(0.25, 0.75), 0, 6), f(0.1875, -0.1875)),
     ("aten::_log_softmax_backward_data", (f(1.0, 0.0), f(math.log(0.25), math.log(0.75)), 0, 6), f(0.75, -0.75)),
     ("aten::logsumexp", (f([[1000.0, 1000.0], [-INF, -INF]]), [1]), f(1000 + math.log(2), -INF)),
@@ -212,7 +216,11 @@ EXPECTED: list[tuple[str, tuple[Any, ...], Any]] = [
     ("aten::histc", (f(-1.0, 0.5, 1.0, 7.0), 2, 0, 1), f(0.0, 2.0)),
     ("aten::histogram.bin_ct", (f(0.0, 1.0, 2.0), 2), (f(1.0, 2.0), f(0.0, 1.0, 2.0))),
     ("aten::histogram.bin_ct", (f(0.0, 1.0, 5.0), 2, [0.0, 4.0]), (f(2.0, 0.0), f(0.0, 2.0, 4.0))),
-    ("aten::histogram.bins_tensor", (f(0.0, 1.0, 3.0), f(0.0, 1.0, 3.0), None, True), (f(1 / 3, 1 / 3), f(0.0, 1.0, 3.0))),
+    (
+        "aten::histogram.bins_tensor",
+        (f(0.0, 1.0, 3.0), f(0.0, 1.0, 3.0), None, True),
+        (f(1 / 3, 1 / 3), f(0.0, 1.0, 3.0)),
+    ),
     ("aten::histogramdd", (f([[0.0, 0.0], [1.0, 1.0]]), [2, 1]), (f([[1.0], [1.0]]), [f(0.0, 0.5, 1.0), f(0.0, 1.0)])),
     ("aten::histogramdd.int_bins", (f([[0.0, 0.0], [1.0, 1.0]]), 1), (f([[2.0]]), [f(0.0, 1.0), f(0.0, 1.0)])),
     ("aten::histogramdd.TensorList_bins", (f([[0.5]]), [f(0.0, 1.0)]), (f([1.0]), [f(0.0, 1.0)])),
@@ -395,7 +403,9 @@ def correction(weighted: bool) -> int:
 # --------------------------------------------------------------------------------------------------- properties
 
 
-@pytest.mark.parametrize("shape, axes", [((300_000, 4), (0,)), ((3, 100_000, 2), (1,)), ((300_000, 4), (0, 1)), ((500, 700), (1,))])
+@pytest.mark.parametrize(
+    "shape, axes", [((300_000, 4), (0,)), ((3, 100_000, 2), (1,)), ((300_000, 4), (0, 1)), ((500, 700), (1,))]
+)
 def test_long_float32_sums_keep_their_digits(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     x = np.random.default_rng(0).random(shape, dtype=np.float32)
     got = total(np, x, axes, True)
@@ -406,7 +416,9 @@ def test_long_float32_sums_keep_their_digits(shape: tuple[int, ...], axes: tuple
 def test_sum_of_strided_columns_is_blocked_with_a_remainder() -> None:
     x = np.random.default_rng(0).random((10_007, 3)).astype(np.float32)
     np.testing.assert_allclose(run("aten::sum.dim_IntList", x, [0]), x.astype(np.float64).sum(0), rtol=1e-6)
-    np.testing.assert_allclose(run("aten::sum.dim_IntList", x[::2, ::2], [0]), x[::2, ::2].astype(np.float64).sum(0), rtol=1e-6)
+    np.testing.assert_allclose(
+        run("aten::sum.dim_IntList", x[::2, ::2], [0]), x[::2, ::2].astype(np.float64).sum(0), rtol=1e-6
+    )
 
 
 def test_in_place_and_out_forms_write_through() -> None:
