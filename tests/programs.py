@@ -111,7 +111,7 @@ class _Pickler:
             return a.name(*v.cls.rsplit(".", 1)) + self.value(v.value) + b"R"
         if isinstance(v, Typed):
             plain = b"](" + b"".join(map(self.value, v.value)) + b"e" if isinstance(v.value, list) else self.value(v.value)
-            return a.name("torch.jit._pickle", "restore_type_tag") + a.tuple_of(plain, a.text(v.type)) + b"R"
+            return a.name("torch.jit._pickle", "restore_type_tag") + a.tuple_of(plain, a.text(v.type)) + b"R" + self.remember(v)
         if isinstance(v, Place):
             return a.name("torch", "device") + a.tuple_of(a.text(v.text)) + b"R"
         raise TypeError(type(v))

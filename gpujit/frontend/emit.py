@@ -69,7 +69,7 @@ def literal(node: ast.expr, depth: int = 0) -> Any:
     if isinstance(node, ast.Dict) and depth < 64:
         keys = [NOT_LITERAL if k is None else literal(k, depth + 1) for k in node.keys]
         values = [literal(v, depth + 1) for v in node.values]
-        if any(i is NOT_LITERAL for i in (*keys, *values)):
+        if any(i is NOT_LITERAL for i in (*keys, *values)) or any(isinstance(k, (list, dict, tuple)) for k in keys):
             return NOT_LITERAL
         return dict(zip(keys, values, strict=True))
     if (
@@ -466,7 +466,8 @@ class _Emitter:
             entered.append(manager)
         self.statements(s.body)
         for manager in reversed(entered):
-            returned = manager.type.methods["__exit__"].schema.returns[0].type  # type: ignore[union-attr]  # checked above
+            assert isinstance(manager.type, T.ClassType)
+            returned = manager.type.methods["__exit__"].schema.returns[0].type
             self.value_of("prim::Exit", (manager,), returned, s)
 
     # ------------------------------------------------------------------------------------------- expressions
@@ -502,7 +503,8 @@ class _Emitter:
                 return self.call_operator("aten::neg", [self.expression(node.operand)], {}, node)
             type_ = None if value is NOT_LITERAL else type_of_constant(value)
             if type_ is None:
-                raise self.error("serialized code has no infix operators", node)
+                what = "this literal" if kind is ast.Constant else "an infix operator"
+                raise self.error(f"{what} is not part of serialized TorchScript", node)
             if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
                 raise self.error("an integer literal is outside 64 bits", node)
             if value is None and hint is not None and T.may_be_none(hint):
@@ -730,7 +732,9 @@ class _Emitter:
             positional.append(self.expression(a, hints[i] if i < len(hints) else None))
         keywords: dict[str, Value] = {}
         for k in node.keywords:
-            if k.arg is None or k.arg in keywords:
+            if k.arg is None:
+                raise self.error("star arguments are not part of serialized TorchScript", node)
+            if k.arg in keywords:
                 raise self.error("keyword arguments must have distinct names", node)
             keywords[k.arg] = self.expression(k.value)
         return positional, keywords
@@ -966,8 +970,7 @@ class _Emitter:
                 return self.value_of("prim::tolist", (owner,), type_, at, {"type": type_})
         value = self.as_value(self.meaning(node, type_), node)
         if isinstance(value.type, T.TensorType):
-            implicit = {T.INT: "aten::IntImplicit", T.FLOAT: "aten::FloatImplicit", T.NUMBER: "aten::ScalarImplicit",
-                        T.COMPLEX: "aten::ComplexImplicit"}.get(type_)  # fmt: skip
+            implicit = overloads.FROM_TENSOR.get(type_)
             if implicit is not None:
                 return self.convert(value, implicit, at)
         return self.fit(value, type_, at, "an annotated value")

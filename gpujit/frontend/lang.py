@@ -85,6 +85,8 @@ def check_tree(tree: ast.Module, source: Source, file: str) -> None:
             for name in node._fields:
                 child = getattr(node, name, None)
                 if child.__class__ is list:
+                    if child and name == "decorator_list":
+                        raise fail("decorators are not part of serialized TorchScript", source, child[0], file)
                     for item in child:
                         if isinstance(item, ast.AST):
                             if item.__class__ not in allowed:

@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any
 
 from gpujit.frontend import emit
-from gpujit.frontend.lang import FunctionRef, Meaning, Namespace, Path, Special, TypeRef, fail, parse_source
+from gpujit.frontend.lang import FunctionRef, Meaning, Namespace, Path, Special, TypeRef, fail, parse_source, range_of
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
 from gpujit.ir.schema import Argument, Schema
 from gpujit.ir.source import Source
+from gpujit.ir.values import Device, EnumValue
 from gpujit.support.errors import SourceError
 
 _SIMPLE: dict[str, T.Type] = {
@@ -121,6 +122,21 @@ class ArchiveResolver:
             self._functions[name] = self._function(name, found[0], found[1], None)
         return self._functions[name]
 
+    def check_signatures(self) -> None:
+        """Resolve the attributes, fields and signatures of all definitions read so far, reached or not.
+
+        Raises SourceError: one names a type that is not there, a constant of another type than declared, and so on.
+        """
+        for path, file in list(self._files.items()):
+            for name, node in ([] if file is None else file.definitions.items()):
+                if isinstance(node, ast.FunctionDef):
+                    found = self.find_function(f"{path}.{name}")
+                    methods = {} if found is None else {name: found}
+                else:
+                    methods = getattr(self.find_type(f"{path}.{name}"), "methods", {})
+                for function in methods.values():
+                    function.schema  # noqa: B018  # made when first asked for
+
     def lookup(self, name: str) -> Meaning | None:
         """What a global name means in serialized source."""
         if name in ("torch",):
@@ -168,7 +184,7 @@ class ArchiveResolver:
         found = self.definition(name)
         if found is None or not isinstance(found[1], ast.ClassDef):
             return None
-        file, node = found
+        file, node = found[0], found[1]
         bases = [b.id if isinstance(b, ast.Name) else "?" for b in node.bases]
         if node.keywords or len(bases) > 1 or any(b not in _MODULE_BASES for b in bases):
             raise fail(f"class {node.name} has bases that serialized TorchScript does not know", file.source, node, self.file)
@@ -180,6 +196,8 @@ class ArchiveResolver:
             fields: dict[str, T.Type] = {}
             for statement in node.body:
                 if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                    if statement.target.id in fields:
+                        raise fail(f"field {statement.target.id!r} is declared twice", file.source, statement, self.file)
                     fields[statement.target.id] = self.annotation(statement.annotation, file.source, depth + 1)
                 elif not isinstance(statement, ast.Pass):
                     raise fail("a NamedTuple holds 'name : Type' lines only", file.source, statement, self.file)
@@ -249,6 +267,9 @@ class ArchiveResolver:
                 self._class_assignment(type_, statement, statement.targets[0], file)
             elif not isinstance(statement, ast.Pass):
                 raise fail(f"'{type(statement).__name__}' is not expected in a class", source, statement, self.file)
+        for hook in (*type_.forward_pre_hooks, *type_.forward_hooks):
+            if hook not in type_.methods:
+                raise fail(f"the class names the hook {hook!r}, which is none of its methods", source, node, self.file)
 
     def _class_assignment(self, type_: T.ClassType, statement: ast.Assign, target: ast.expr, file: SourceFile) -> None:
         if isinstance(target, ast.Subscript):
@@ -289,18 +310,28 @@ class ArchiveResolver:
             inner = self.annotation(annotation.slice, file.source)
             if value is None:
                 raise fail(f"constant {name!r} has no value", file.source, annotation, self.file)
-            type_.constants[name] = (inner, self._constant(value, inner, file))
+            type_.constants[name] = (inner, self._constant(value, inner, file, f"constant {name!r}"))
         elif value is not None:
             raise fail("only Final attributes have a value in source", file.source, annotation, self.file)
         else:
             type_.add_attribute(name, self.annotation(annotation, file.source))
 
-    def _constant(self, node: ast.expr, type_: T.Type, file: SourceFile) -> Any:
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "CONSTANTS":
-            return self.constant_named(node.attr, file.source, node)
+    def _constant(self, node: ast.expr, type_: T.Type, file: SourceFile, what: str) -> Any:
+        """The value of a constant or default: a literal, ``CONSTANTS.cN`` or an enum's member, of the declared type."""
         value = emit.literal(node)
         if value is emit.NOT_LITERAL:
-            raise fail("the value of a constant must be a literal", file.source, node, self.file)
+            name = dotted(node)
+            owner, _, member = (name or "").rpartition(".")
+            if owner == "CONSTANTS":
+                value = self.constant_named(member, file.source, node)
+            elif owner:
+                enum = self.find_type(owner)
+                if isinstance(enum, T.EnumType) and member in enum.members:
+                    value = EnumValue(enum, member, enum.members[member])
+        if value is emit.NOT_LITERAL:
+            raise fail(f"the value of {what} must be a literal", file.source, node, self.file)
+        if not _admits(type_, value):
+            raise fail(f"{what} is declared as {type_.annotation()}; this value is not of that type", file.source, node, self.file)
         return value
 
     def constant_named(self, name: str, source: Source, node: ast.AST) -> Any:
@@ -331,7 +362,10 @@ class ArchiveResolver:
                     inner = ast.parse(node.value, mode="eval").body
                 except (SyntaxError, ValueError, RecursionError, MemoryError):
                     raise fail(f"{node.value[:80]!r} is no type", source, node, self.file) from None
-                return self._annotation(inner, source, depth + 1)
+                for part in ast.walk(inner):
+                    # Places in the inner text are none of the file's.
+                    ast.copy_location(part, node)
+                return self._nested(inner, source, depth)
         elif isinstance(node, ast.Attribute):
             name = dotted(node)
             if name is not None and name.startswith("__torch__."):
@@ -364,7 +398,11 @@ class ArchiveResolver:
                     return T.BoxType(kind, inner_types[0])
                 if kind == "Final":
                     return inner_types[0]
-        raise fail(f"unknown type {ast.unparse(node)[:120]!r}", source, node, self.file)
+        try:
+            text = ast.unparse(node)
+        except RecursionError:
+            text = type(node).__name__
+        raise fail(f"unknown type {text[:120]!r}", source, node, self.file)
 
     def _nested(self, node: ast.expr, source: Source, depth: int) -> T.Type:
         if depth > _MAX_TYPE_DEPTH:
@@ -374,11 +412,7 @@ class ArchiveResolver:
     # -------------------------------------------------------------------------------------------- functions
 
     def _function(self, name: str, file: SourceFile, node: ast.FunctionDef, self_type: T.Type | None) -> Function:
-        from gpujit.frontend.lang import range_of
-
-        function = Function(
-            name, partial(self._signature, name, file, node, self_type), source=range_of(file.source, node)
-        )
+        function = Function(name, partial(self._signature, name, file, node, self_type), source=range_of(file.source, node))
         function._body = partial(self._emit, function, file, node)
         return function
 
@@ -390,6 +424,8 @@ class ArchiveResolver:
         a = node.args
         if a.vararg or a.kwarg or a.posonlyargs:
             raise fail("star arguments are not part of serialized TorchScript", file.source, node, self.file)
+        if self_type is not None and not a.args:
+            raise fail("a method's first argument is its object", file.source, node, self.file)
         missing = len(a.args) - len(a.defaults)
         for i, arg in enumerate((*a.args, *a.kwonlyargs)):
             kwarg_only = i >= len(a.args)
@@ -405,28 +441,35 @@ class ArchiveResolver:
                 type_ = T.TENSOR
             value = None
             if default is not None:
-                if isinstance(default, ast.Attribute) and dotted(default, 2) is not None and dotted(default) is not None and str(dotted(default)).startswith("CONSTANTS."):
-                    value = self.constant_named(default.attr, file.source, default)
-                else:
-                    value = self._default(default, file)
+                value = self._constant(default, type_, file, f"the default of {arg.arg!r}")
             arguments.append(Argument(arg.arg, type_, str(type_), value, default is not None, kwarg_only))
         returned = T.NONE if node.returns is None else self.annotation(node.returns, file.source)
         return Schema(name, "", tuple(arguments), (Argument("", returned, str(returned)),))
 
-    def _default(self, node: ast.expr, file: SourceFile) -> Any:
-        value = emit.literal(node)
-        if value is not emit.NOT_LITERAL:
-            return value
-        if isinstance(node, ast.Attribute):
-            name = dotted(node)
-            if name is not None:
-                owner, _, member = name.rpartition(".")
-                enum = self.find_type(owner)
-                if isinstance(enum, T.EnumType) and member in enum.members:
-                    from gpujit.ir.values import EnumValue
 
-                    return EnumValue(enum, member, enum.members[member])
-        raise fail("a default value must be a literal", file.source, node, self.file)
+_NUMBERS: dict[T.Type, tuple[type, ...]] = {
+    T.INT: (int,), T.FLOAT: (int, float), T.COMPLEX: (int, float, complex), T.NUMBER: (int, float, complex, bool),
+    T.BOOL: (bool,), T.STR: (str,), T.NONE: (type(None),), T.DEVICE: (Device,),
+}  # fmt: skip
+
+
+def _admits(t: T.Type, value: Any) -> bool:
+    """Whether a constant's Python value may stand where type ``t`` is declared."""
+    kinds = _NUMBERS.get(t)
+    if kinds is not None:
+        return type(value) in kinds and (type(value) is not int or -(1 << 63) <= value < 1 << 63)
+    if isinstance(t, (T.OptionalType, T.UnionType)):
+        return any(_admits(m, value) for m in T.members_of(t))
+    if isinstance(t, T.ListType):
+        return type(value) is list and all(_admits(t.element, v) for v in value)
+    if isinstance(t, T.TupleType):
+        return isinstance(value, tuple) and len(value) == len(t.elements) and all(map(_admits, t.elements, value))
+    if isinstance(t, T.DictType):
+        return type(value) is dict and all(_admits(t.key, k) and _admits(t.value, v) for k, v in value.items())
+    if isinstance(t, T.EnumType):
+        return isinstance(value, EnumValue) and value.type is t
+    found = emit.type_of_constant(value)
+    return found is not None and T.is_subtype(found, t)
 
 
 def dotted(node: ast.expr, limit: int = 64) -> str | None:

@@ -10,7 +10,7 @@ from gpujit.ops.pointwise import FLOAT_ONLY, FLOAT_OR_COMPLEX, NO_BOOL, REAL_ONL
 from gpujit.ops.registry import library, out_form, pointwise
 from gpujit.ops.special import erf_of
 from gpujit.ops.unary import sigmoid
-from gpujit.support.errors import OpError, ShapeError
+from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
 def _gradient(parameters: str, name: str, out: str = "grad_input") -> None:
@@ -55,7 +55,7 @@ def gelu_backward(m: Any, grad: Array, x: Array, approximate: str) -> Array:
 def silu_backward(m: Any, grad: Array, x: Array) -> Array:
     """grad times the slope of silu."""
     s = sigmoid(m, x)
-    return grad * _conj(m, s * (1 + x * (1 - s)))
+    return grad * (s * (1 + x * (1 - s)))
 
 
 @pointwise("aten::mish_backward(Tensor grad_output, Tensor self) -> Tensor", refuse=FLOAT_ONLY)
@@ -158,6 +158,8 @@ def glu_backward(xp: Any, grad: Array, x: Array, dim: int) -> Array:
     """The gradients of both halves, joined along ``dim``."""
     if not -x.ndim <= dim < x.ndim or x.shape[dim] % 2:
         raise ShapeError(f"aten::glu_backward: dim {dim} of shape {x.shape} must exist and be even")
+    if x.dtype.kind not in "fc":
+        raise DTypeError(f"aten::glu_backward: {x.dtype} tensors are not supported; cast to a floating dtype first")
     half = x.shape[dim] // 2
     before = (slice(None),) * (dim % x.ndim)
     a, s = x[(*before, slice(half))], sigmoid(xp, x[(*before, slice(half, None))])

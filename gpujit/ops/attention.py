@@ -22,13 +22,13 @@ def softmax_rows(xp: Any, scores: Array, safe: bool) -> Array:
     """Softmax over the last dim, written into ``scores``. ``safe``: rows of only -inf become zeros instead of NaN."""
     if not scores.size:
         return scores
-    top = scores.max(axis=-1, keepdims=True)
+    top = xp.maximum.reduce(scores, -1, None, None, True)
     if safe:
         # -inf - -inf is NaN; a finite shift leaves such a row at exp(-inf) = 0.
         top[top == -xp.inf] = 0
     scores -= top
     xp.exp(scores, out=scores)
-    total = scores.sum(axis=-1, keepdims=True)
+    total = xp.add.reduce(scores, -1, None, None, True)
     if safe:
         total[total == 0] = 1
     scores /= total
@@ -63,14 +63,6 @@ def _share_heads(op: str, q: Array, x: Array) -> Array:
     return x if q.shape[-3] == x.shape[-3] else x.repeat(q.shape[-3] // x.shape[-3], axis=-3)
 
 
-def _grown(xp: Any, scores: Array, mask: Array) -> Array:
-    """``scores``, repeated where the mask has dims that they lack."""
-    have, want = scores.shape, mask.shape
-    if len(want) <= len(have) and all(m <= s for m, s in zip(want[::-1], have[::-1], strict=False)):
-        return scores
-    return scores + xp.zeros(want, scores.dtype)
-
-
 def attend(
     xp: Any, op: str, q: Array, k: Array, v: Array, mask: Array | None, is_causal: bool, scale: float | None, gqa: bool
 ) -> tuple[Array, Array]:
@@ -84,7 +76,6 @@ def attend(
         if is_causal:
             scores[..., _causal(xp, q.shape[-2], k.shape[-2])] = -xp.inf
         elif mask is not None:
-            scores = _grown(xp, scores, mask)
             if mask.dtype is BOOL_:
                 xp.copyto(scores, -xp.inf, where=~mask)
             else:
@@ -143,6 +134,9 @@ def scaled_dot_product_attention_math(
     _check_attention(op, q, k, v, mask, is_causal, dropout_p)
     if dropout_mask is not None:
         raise OpError(f"{op}: dropout_mask is a training feature; pass None")
+    if mask is not None and mask.dtype is BOOL_:
+        # This inner operator adds its mask whatever the dtype; only the public one reads True as "keep".
+        mask = mask.astype(q.dtype)
     return attend(xp, op, q, k, v, mask, is_causal, scale, enable_gqa)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from gpujit.ir.dtypes import BOOL_, INT64
 from gpujit.ir.values import Array, Device
 from gpujit.ops.create import OPTIONS, check_layout
 from gpujit.ops.layout import cast, copy_format, copy_preserved, dtype_of, has_format, module_for, on_device, out_forms
 from gpujit.ops.registry import library, view
-from gpujit.support.errors import OpError
+from gpujit.support.errors import DTypeError, OpError
 
 
 def converted(
@@ -88,7 +91,9 @@ def to_dtype_layout(
     "aten::to.prim_Device(Tensor(a) self, Device? device, int? dtype=None, bool non_blocking=False, bool copy=False) "
     "-> Tensor(b|a)"
 )
-def to_prim_device(xp: Any, x: Array, device: Device | None, dtype: int | None, non_blocking: bool, copy: bool) -> Array:
+def to_prim_device(
+    xp: Any, x: Array, device: Device | None, dtype: int | None, non_blocking: bool, copy: bool
+) -> Array:
     """The tensor on a device and with a dtype; itself when nothing changes."""
     return converted(xp, x, dtype, device, copy, None, "aten::to")
 
@@ -134,7 +139,9 @@ def _declare_casts() -> None:
     codes = {"Byte": 0, "Char": 1, "Short": 2, "Int": 3, "Long": 4, "Half": 5, "Float": 6, "Double": 7}
     for name, code in codes.items():
 
-        def cast_to(xp: Any, x: Array, non_blocking: bool, *, code: int = code, op: str = f"aten::_cast_{name}") -> Array:
+        def cast_to(
+            xp: Any, x: Array, non_blocking: bool, *, code: int = code, op: str = f"aten::_cast_{name}"
+        ) -> Array:
             """The tensor with a dtype; itself when it has it."""
             return cast(x, dtype_of(code, op))
 
@@ -180,7 +187,41 @@ def _declare_identities() -> None:
 
 
 _declare_identities()
+
+
+@view("aten::positive(Tensor(a) self) -> Tensor(a)")
+def positive(xp: Any, x: Array) -> Array:
+    """The tensor itself. Raises DTypeError for bool."""
+    if x.dtype == BOOL_:
+        raise DTypeError("aten::positive: a bool tensor has no sign; convert it first")
+    return x
+
+
+def _declare_conjugates() -> None:
+    def conjugate(xp: Any, x: Array) -> Array:
+        """The conjugate: a copy for complex numbers, since NumPy has no lazy one; else the tensor itself."""
+        return xp.asarray(x.conj()) if x.dtype.kind == "c" else x
+
+    def negative(xp: Any, x: Array) -> Array:
+        """The negative, as a copy, since NumPy has no lazy one."""
+        return xp.asarray(-x)
+
+    view("aten::_conj(Tensor(a) self) -> Tensor(a)")(conjugate)
+    view("aten::conj(Tensor(a) self) -> Tensor(a)")(conjugate)
+    view("aten::_neg_view(Tensor(a) self) -> Tensor(a)")(negative)
+
+
+_declare_conjugates()
+
+
+@library("aten::_shape_as_tensor(Tensor self) -> Tensor", half="native")
+def shape_as_tensor(xp: Any, x: Array) -> Array:
+    """The sizes of all dims as an int64 tensor."""
+    return np.array(x.shape, INT64)
+
+
 out_forms(
-    "aten::_to_copy.out(Tensor self, *, bool non_blocking=False, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+    "aten::_to_copy.out(Tensor self, *, bool non_blocking=False, MemoryFormat? memory_format=None, "
+    "Tensor(a!) out) -> Tensor(a!)",
     of="aten::_to_copy",
 )

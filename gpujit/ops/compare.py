@@ -216,7 +216,7 @@ _NO_CLAMP = {**NO_BOOL, **REAL_ONLY}
 
 @pointwise(
     "aten::clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor",
-    operands=("self", "min", "max"), refuse=_NO_CLAMP, inplace=True, out="Tensor_out",
+    operands=("self", "min", "max"), refuse=REAL_ONLY, inplace=True, out="Tensor_out",
 )  # fmt: skip
 @pointwise(
     "aten::clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor",
@@ -236,7 +236,7 @@ alias("aten::clip", "aten::clamp")
 
 
 @pointwise(
-    "aten::clamp_min.Tensor(Tensor self, Tensor min) -> Tensor", refuse=_NO_CLAMP, inplace=True, out="Tensor_out"
+    "aten::clamp_min.Tensor(Tensor self, Tensor min) -> Tensor", refuse=REAL_ONLY, inplace=True, out="Tensor_out"
 )
 @pointwise(
     "aten::clamp_min(Tensor self, Scalar min) -> Tensor",
@@ -248,7 +248,7 @@ def clamp_min(m: Any, x: Array, low: Any) -> Array:
 
 
 @pointwise(
-    "aten::clamp_max.Tensor(Tensor self, Tensor max) -> Tensor", refuse=_NO_CLAMP, inplace=True, out="Tensor_out"
+    "aten::clamp_max.Tensor(Tensor self, Tensor max) -> Tensor", refuse=REAL_ONLY, inplace=True, out="Tensor_out"
 )
 @pointwise(
     "aten::clamp_max(Tensor self, Scalar max) -> Tensor",
@@ -288,10 +288,10 @@ def fill_value(op: str, value: Any, dtype: Any, m: Any) -> Any:
     kind = dtype.kind
     if kind == "c":
         return value
-    if isinstance(value, complex):
-        raise OpError(f"{op}: value={value} is complex, the tensor is {dtype}")
     if kind == "b":
         return bool(value)
+    if isinstance(value, complex):
+        raise OpError(f"{op}: value={value} is complex, the tensor is {dtype}")
     if kind not in "iu":
         return float(value)
     if math.isnan(value) or math.isinf(value):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise, product
+from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
@@ -276,52 +276,53 @@ def _wide_columns(
     return y
 
 
+def _phases(xp: Any, x: Array, plan: Plan) -> Array:
+    """``[*stride, N, C, *Q]``: the padded input, split so that windows a stride apart are neighbours."""
+    rank, (n, c) = plan.rank, x.shape[:2]
+    high = [b + -(a + m + b) % s for a, m, b, s in zip(plan.low, x.shape[2:], plan.high, plan.stride, strict=True)]
+    x = padded(xp, x, plan.low, high)
+    if max(plan.stride) == 1:
+        return x.reshape((1,) * rank + x.shape)
+    pairs = [size for m, s in zip(x.shape[2:], plan.stride, strict=True) for size in (m // s, s)]
+    order = (*range(3, 3 + 2 * rank, 2), 0, 1, *range(2, 2 + 2 * rank, 2))
+    return xp.ascontiguousarray(x.reshape(n, c, *pairs).transpose(order))
+
+
 def _depthwise(xp: Any, x: Array, w: Array, bias: Array | None, plan: Plan) -> Array:
     n, c, outs, rank = x.shape[0], plan.channels, plan.outs, plan.rank
     many = plan.out_channels // c
-    x = padded(xp, x, plan.low, plan.high)
+    phases = _phases(xp, x, plan)
+    rows = phases.shape[-rank:]
+    steps = [prod(rows[i + 1 :]) for i in range(rank)]
+    # Within a phase a tap meets one unbroken run, as in _wide_columns.
+    run = sum((m - 1) * s for m, s in zip(outs, steps, strict=True)) + 1
+    phases = phases.reshape(*plan.stride, n, c, 1, -1)
     y = xp.empty((n, c, many, *outs), x.dtype)
-    steps = tuple(s // x.itemsize for s in x.strides[2:])
-    flat = max(plan.stride) == 1 and rank > 1
-    sizes: tuple[int, ...]
-    if flat:
-        run = sum((m - 1) * s for m, s in zip(outs, steps, strict=True)) + 1
-        sizes, x = (run,), x.reshape(n, c, 1, -1)
-    else:
-        sizes, x = outs, x.reshape(n, c, 1, *x.shape[2:])
-    weight = w.reshape(c, many, -1, *(1,) * len(sizes))
+    weight = w.reshape(c, many, -1, 1)
     shift = None if bias is None else bias.reshape(c, many, *(1,) * rank)
-    channels = max(1, min(c, CACHED // max(1, n * many * prod(sizes))))
+    channels = max(1, min(c, CACHED // (n * many * run)))
     taps = list(product(*(range(0, k * d, d) for k, d in zip(plan.kernel, plan.dilation, strict=True))))
-    wide_shape = (outs[0], *(s // t for s, t in pairwise(steps)))
+    kept_index = (..., *(slice(m) for m in outs))
     for a in range(0, c, channels):
-        part, part_w = x[:, a : a + channels], weight[a : a + channels]
-        shape = (n, part.shape[1], many, *sizes)
-        if flat:
-            wide = xp.empty((n, part.shape[1], many, outs[0] * steps[0]), x.dtype)
-            total = wide[..., : sizes[0]]
-        else:
-            total = y[:, a : a + channels]
-        term = xp.empty(shape, x.dtype) if len(taps) > 1 else None
+        part_w = weight[a : a + channels]
+        shape = (n, part_w.shape[0], many)
+        wide = xp.empty((*shape, outs[0] * steps[0]), x.dtype)
+        total = wide[..., :run]
+        term = xp.empty((*shape, run), x.dtype) if len(taps) > 1 else None
         for t, offsets in enumerate(taps):
-            if flat:
-                start = sum(o * s for o, s in zip(offsets, steps, strict=True))
-                seen = part[..., start : start + sizes[0]]
-            else:
-                seen = part[tap_slices(offsets, plan.stride, outs)]
+            part = phases[tuple(o % s for o, s in zip(offsets, plan.stride, strict=True))]
+            start = sum(o // s * d for o, s, d in zip(offsets, plan.stride, steps, strict=True))
+            seen = part[:, a : a + channels, :, start : start + run]
             if t == 0:
                 xp.multiply(seen, part_w[:, :, 0], out=total)
             else:
                 xp.multiply(seen, part_w[:, :, t], out=term)
                 total += term
-        if flat:
-            kept = wide.reshape(*shape[:3], *wide_shape)[(..., *(slice(m) for m in outs))]
-            if shift is None:
-                y[:, a : a + channels] = kept
-            else:
-                xp.add(kept, shift[a : a + channels], out=y[:, a : a + channels])
-        elif shift is not None:
-            total += shift[a : a + channels]
+        kept = wide.reshape(*shape, outs[0], *rows[1:])[kept_index]
+        if shift is None:
+            y[:, a : a + channels] = kept
+        else:
+            xp.add(kept, shift[a : a + channels], out=y[:, a : a + channels])
     return y
 
 

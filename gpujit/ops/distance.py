@@ -177,7 +177,7 @@ def check_broadcast(op: str, *operands: Array) -> None:
             raise ShapeError(f"{op}: shapes {', '.join(str(x.shape) for x in operands)} do not broadcast")
 
 
-@reduction("aten::dist(Tensor self, Tensor other, Scalar p=2) -> Tensor", out="out")
+@reduction("aten::dist(Tensor self, Tensor other, Scalar p=2) -> Tensor", out="out", half="promote")
 def dist(m: Any, x: Array, other: Array, p: float) -> Array:
     """The norm of order ``p`` of ``x - other``."""
     x, other = together("aten::dist", x, other)
@@ -185,7 +185,7 @@ def dist(m: Any, x: Array, other: Array, p: float) -> Array:
     return vector_norm(m, x - other, p, None, False, None, "aten::dist")
 
 
-@reduction("aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor")
+@reduction("aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor", half="promote")
 def cosine_similarity(m: Any, x1: Array, x2: Array, dim: int, eps: float) -> Array:
     """x1 · x2 / (|x1| |x2|) along ``dim``; no length counts as less than ``eps``."""
     op = "aten::cosine_similarity"
@@ -209,7 +209,8 @@ def cosine_similarity(m: Any, x1: Array, x2: Array, dim: int, eps: float) -> Arr
 
 @reduction(
     "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool keepdim=False) "
-    "-> Tensor"
+    "-> Tensor",
+    half="promote",
 )
 def pairwise_distance(m: Any, x1: Array, x2: Array, p: float, eps: float, keepdim: bool) -> Array:
     """The norm of order ``p`` of ``x1 - x2 + eps`` along the last dim."""

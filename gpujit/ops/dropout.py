@@ -10,8 +10,9 @@ from gpujit.ir.values import Array
 from gpujit.ops.generator import DEFAULT, Generator
 from gpujit.ops.layout import cast, empty_preserved, out_forms
 from gpujit.ops.promotion import to_floating
-from gpujit.ops.random import bernoulli_numbers, fill
+from gpujit.ops.random import fill
 from gpujit.ops.registry import check_writable, library, write_into
+from gpujit.ops.samplers import bernoulli_numbers
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 # The value SELU saturates at, negated: what alpha dropout puts in place of a dropped element.
@@ -65,14 +66,21 @@ def _declare_dropouts() -> None:
         def dropout(
             xp: Any, x: Array, p: float, train: bool, *, op: str = op, feature: bool = feature, alpha: bool = alpha
         ) -> Array:
-            """The tensor itself outside training; else a copy with elements dropped and the rest scaled to keep the mean."""
+            """The tensor itself outside training; else with elements dropped and the rest scaled to keep the mean."""
             if not train or p == 0 or x.size == 0:
                 return x
             check(x, p, op)
             return _dropped(xp, x, p, feature, alpha, op)
 
         def dropout_in_place(
-            xp: Any, x: Array, p: float, train: bool, *, op: str = f"{op}_", feature: bool = feature, alpha: bool = alpha
+            xp: Any,
+            x: Array,
+            p: float,
+            train: bool,
+            *,
+            op: str = f"{op}_",
+            feature: bool = feature,
+            alpha: bool = alpha,
         ) -> Array:
             """The tensor itself, in training with elements dropped and the rest scaled to keep the mean."""
             if not train or p == 0 or x.size == 0:
@@ -83,7 +91,9 @@ def _declare_dropouts() -> None:
             return x
 
         library(f"{op}(Tensor input, float p, bool train) -> Tensor", half="native", effects=True)(dropout)
-        library(f"{op}_(Tensor(a!) self, float p, bool train) -> Tensor(a!)", half="native", effects=True)(dropout_in_place)
+        library(f"{op}_(Tensor(a!) self, float p, bool train) -> Tensor(a!)", half="native", effects=True)(
+            dropout_in_place
+        )
 
 
 _declare_dropouts()
@@ -105,7 +115,9 @@ def native_dropout(xp: Any, x: Array, p: float, train: bool | None) -> tuple[Arr
     return cast(wide * mask * wide.dtype.type(scale), x.dtype), mask
 
 
-@library("aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor", half="native", out="out")
+@library(
+    "aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor", half="native", out="out"
+)
 def native_dropout_backward(xp: Any, grad: Array, mask: Array, scale: float) -> Array:
     """The gradient where elements were kept, scaled."""
     if grad.dtype in HALF_TYPES:
@@ -150,7 +162,9 @@ def _declare_rrelu() -> None:
     slopes = "Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None"
 
     def with_noise(in_place: bool, op: str) -> Callable[..., Array]:
-        def body(xp: Any, x: Array, noise: Array, lower: Any, upper: Any, training: bool, generator: Generator | None) -> Array:
+        def body(
+            xp: Any, x: Array, noise: Array, lower: Any, upper: Any, training: bool, generator: Generator | None
+        ) -> Array:
             """Negative elements times a slope; in training the slopes drawn are stored in ``noise``."""
             y, drawn = _rrelu(xp, x, lower, upper, training, generator, op)
             if drawn is not None:
@@ -164,7 +178,9 @@ def _declare_rrelu() -> None:
         return body
 
     op = "aten::rrelu_with_noise"
-    library(f"{op}(Tensor self, Tensor(b!) noise, {slopes}) -> Tensor", half="native", effects=True)(with_noise(False, op))
+    library(f"{op}(Tensor self, Tensor(b!) noise, {slopes}) -> Tensor", half="native", effects=True)(
+        with_noise(False, op)
+    )
     library(f"{op}_(Tensor(a!) self, Tensor(b!) noise, {slopes}) -> Tensor(a!)", half="native", effects=True)(
         with_noise(True, f"{op}_")
     )

@@ -141,8 +141,57 @@ def _check_sizes(equation: str, tensors: Sequence[Array], labels: Sequence[tuple
             sizes[s] = n if n != 1 else known
 
 
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A contraction of two operands as one gemm: how each is transposed and reshaped, and the result after it."""
+
+    orders: tuple[tuple[int, ...], tuple[int, ...]]
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    batched: bool
+    result_shape: tuple[int, ...]
+    result_order: tuple[int, ...]
+
+
+@lru_cache(maxsize=2048)
+def _plan_pair(equation: str, shape_a: tuple[int, ...], shape_b: tuple[int, ...]) -> _Pair | None:
+    """The plan of the common case: no diagonal, no dim summed alone, none broadcast. None for all others."""
+    parsed = _parse(equation, (len(shape_a), len(shape_b)))
+    (la, lb), result = parsed.operands, parsed.result
+    size_a, size_b = dict(zip(la, shape_a, strict=True)), dict(zip(lb, shape_b, strict=True))
+    shared = [s for s in la if s in size_b]
+    inner = [s for s in shared if s not in result]
+    own_a = [s for s in la if s not in size_b]
+    own_b = [s for s in lb if s not in size_a]
+    if len(size_a) < len(la) or len(size_b) < len(lb) or not inner or not set(own_a + own_b) <= set(result):
+        return None
+    if any(size_a[s] != size_b[s] for s in shared):
+        return None
+    batch = [s for s in shared if s in result]
+    lead = tuple(size_a[s] for s in batch)
+    rows, columns = tuple(size_a[s] for s in own_a), tuple(size_b[s] for s in own_b)
+    k = prod(size_a[s] for s in inner)
+    names = batch + own_a + own_b
+    return _Pair(
+        (tuple(map(la.index, batch + own_a + inner)), tuple(map(lb.index, batch + inner + own_b))),
+        ((*lead, prod(rows), k), (*lead, k, prod(columns))),
+        bool(batch),
+        lead + rows + columns,
+        tuple(map(names.index, result)),
+    )
+
+
 def contract(xp: Any, equation: str, tensors: Sequence[Array]) -> Array:
     """What ``einsum`` returns."""
+    if len(tensors) == 2:
+        a, b = tensors
+        plan = _plan_pair(equation, a.shape, b.shape)
+        if plan is not None:
+            if a.dtype is not b.dtype or a.dtype.kind == "b":
+                check_same_dtype(_OP, **{"one operand": a, "the other": b})
+            (order_a, order_b), (shape_a, shape_b) = plan.orders, plan.shapes
+            a, b = a.transpose(order_a).reshape(shape_a), b.transpose(order_b).reshape(shape_b)
+            y = xp.matmul(a, b) if plan.batched else a.dot(b)
+            return y.reshape(plan.result_shape).transpose(plan.result_order)
     parsed = _parse(equation, tuple(x.ndim for x in tensors))
     _check_sizes(equation, tensors, parsed.operands)
     pairs = [_diagonal(x, labels) for x, labels in zip(tensors, parsed.operands, strict=True)]

@@ -38,7 +38,8 @@ def embedding(
 
 
 @library(
-    "aten::embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)", half="native"
+    "aten::embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)",
+    half="native",
 )
 def embedding_renorm_in_place(xp: Any, weight: Array, indices: Array, max_norm: float, norm_type: float) -> Array:
     """``self`` with those of the named rows scaled down whose norm exceeds ``max_norm``."""
@@ -59,7 +60,11 @@ def embedding_renorm_in_place(xp: Any, weight: Array, indices: Array, max_norm: 
     return weight
 
 
-@library("aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor", half="native", out="out")
+@library(
+    "aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor",
+    half="native",
+    out="out",
+)
 def embedding_renorm(xp: Any, weight: Array, indices: Array, max_norm: float, norm_type: float) -> Array:
     """A copy of ``self`` with those of the named rows scaled down whose norm exceeds ``max_norm``."""
     return embedding_renorm_in_place(xp, weight.copy(), indices, max_norm, norm_type)
@@ -99,9 +104,10 @@ def bags(
     padding_idx: int | None,
     op: str,
 ) -> tuple[Array, Array, Array, Array]:
-    """Sum, mean (mode 1) or maximum (mode 2) of the rows in each bag, the bag of each index, bag sizes, and indices of maxima.
+    """Sum, mean (1) or maximum (2) of the rows in each bag; the bag of each index, bag sizes, indices of maxima.
 
-    A bag is ``indices[offsets[i]:offsets[i + 1]]``; indices equal to ``padding_idx`` don't count. Empty bags give zeros.
+    A bag is ``indices[offsets[i]:offsets[i + 1]]``; indices equal to ``padding_idx`` don't count.
+    Empty bags give zeros.
     """
     _check_indices(indices, op)
     if weight.ndim != 2:
@@ -175,8 +181,8 @@ def _declare_bags() -> None:
         body("aten::embedding_bag")
     )
     library(
-        f"aten::embedding_bag.padding_idx({head}bool scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, "
-        f"bool include_last_offset, int? padding_idx) -> {returns}",
+        f"aten::embedding_bag.padding_idx({head}bool scale_grad_by_freq, int mode, bool sparse, "
+        f"Tensor? per_sample_weights, bool include_last_offset, int? padding_idx) -> {returns}",
         half="native",
     )(body("aten::embedding_bag"))
     outs = "*, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3"
@@ -184,7 +190,8 @@ def _declare_bags() -> None:
         arguments = f"{head}{tail}bool include_last_offset=False, int padding_idx=-1"
         library(f"aten::{name}({arguments}) -> {returns}", half="native")(body(f"aten::{name}"))
         out_forms(
-            f"aten::{name}.out({arguments}, {outs}) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))", of=f"aten::{name}"
+            f"aten::{name}.out({arguments}, {outs}) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))",
+            of=f"aten::{name}",
         )
 
 

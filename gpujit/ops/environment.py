@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir.values import Array, Device, EnumValue, ScriptObject, parse_device
-from gpujit.ops.queries import device_of, dtype_code, layout, stride
 from gpujit.ops.registry import library, prim, view
 from gpujit.support.errors import DeviceError, OpError
 
@@ -169,32 +168,6 @@ def assert_scalar(value: Any, message: str) -> None:
     """Raises OpError with the message when the number is zero."""
     if not value:
         raise OpError(message)
-
-
-@prim(
-    "aten::_assert_tensor_metadata(Tensor a, int[]? size=None, int[]? stride=None, ScalarType? dtype=None, *, "
-    "Device? device=None, Layout? layout=None) -> ()",
-    effects=True,
-)
-def assert_tensor_metadata(
-    x: Any,
-    sizes: list[int] | None,
-    strides: list[int] | None,
-    dtype: int | None,
-    device_: Device | None,
-    layout_: int | None,
-) -> None:
-    """Raises OpError when the tensor is not as described."""
-    facts: tuple[tuple[str, Any, Any], ...] = (
-        ("sizes", sizes, list(x.shape)),
-        ("strides", strides, None if strides is None else stride(x)),
-        ("dtype", dtype, dtype_code(x)),
-        ("device", device_, device_of(x)),
-        ("layout", layout_, layout(x)),
-    )
-    for what, expected, got in facts:
-        if expected is not None and expected != got:
-            raise OpError(f"aten::_assert_tensor_metadata: Tensor {what} mismatch! Expected: {expected}, Got: {got}")
 
 
 def _constrain(value: Any, low: int | None, high: int | None) -> None:

@@ -125,6 +125,16 @@ def aminmax_dim(m: Any, x: Array, dim: int, keepdim: bool) -> Picked:
     return _aminmax(x, dim, keepdim)
 
 
+out_form(
+    "aten::_aminmax.out(Tensor self, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))", "aten::_aminmax"
+)
+out_form(
+    "aten::_aminmax.dim_out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out0, Tensor(b!) out1) "
+    "-> (Tensor(a!), Tensor(b!))",
+    "aten::_aminmax.dim",
+)
+
+
 # ----------------------------------------------------------------------------------------- median, k-th, mode
 
 

@@ -184,7 +184,9 @@ def diag_embed(xp: Any, x: Array, offset: int, dim1: int, dim2: int) -> Array:
     side = x.shape[-1] + abs(offset)
     y = xp.zeros((*x.shape[:-1], side, side), x.dtype)
     first = max(-offset, 0) * side + max(offset, 0)
-    y.reshape(*x.shape[:-1], side * side)[..., first : first + x.shape[-1] * (side + 1) : side + 1][..., : x.shape[-1]] = x
+    y.reshape(*x.shape[:-1], side * side)[..., first : first + x.shape[-1] * (side + 1) : side + 1][
+        ..., : x.shape[-1]
+    ] = x
     order = list(range(n - 2))
     for at, d in sorted(((a, n - 2), (b, n - 1))):
         order.insert(at, d)
@@ -219,20 +221,23 @@ def _resize(x: Array, size: list[int], memory_format: int | None, op: str) -> Ar
         count *= n
     if count != x.size or not x.flags.c_contiguous or (memory_format or 0) > 1:
         raise OpError(
-            f"{op}: an array of shape {list(x.shape)} can't take the shape {list(shape)} in place; only a contiguous one can "
-            "change its shape, and not its number of elements"
+            f"{op}: an array of shape {list(x.shape)} can't take the shape {list(shape)} in place; only a contiguous "
+            "one can change its shape, and not its number of elements"
         )
     return set_geometry(x, shape, x.reshape(shape).strides, op)
 
 
-@library("aten::resize_(Tensor(a!) self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor(a!)", half="native")
+@library(
+    "aten::resize_(Tensor(a!) self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor(a!)", half="native"
+)
 def resize_in_place(xp: Any, x: Array, size: list[int], memory_format: int | None) -> Array:
     """``self`` under another shape of as many elements. Raises OpError where memory would have to move."""
     return _resize(x, size, memory_format, "aten::resize_")
 
 
 @library(
-    "aten::resize_as_(Tensor(a!) self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor(a!)", half="native"
+    "aten::resize_as_(Tensor(a!) self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor(a!)",
+    half="native",
 )
 def resize_as_in_place(xp: Any, x: Array, the_template: Array, memory_format: int | None) -> Array:
     """``self`` under the shape of another tensor of as many elements."""

@@ -1,4 +1,4 @@
-"""Advanced indexing: index and index_put, index_select, take and put, masks, nonzero. Scattering is in ``scatter.py``."""
+"""Advanced indexing: index and index_put, index_select, take and put, masks, nonzero."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from gpujit.ir.dtypes import BOOL_, FLOAT32, HALF_TYPES, INT64
 from gpujit.ir.values import Array
 from gpujit.ops.create import filled
 from gpujit.ops.layout import ALL, cast, copy_preserved, expand_to, wrap_dim
+from gpujit.ops.parts import select, slice_tensor, strided_view
 from gpujit.ops.registry import check_writable, library
-from gpujit.ops.views import broadcast_shape, diagonal, expanded_shape, select, slice_tensor, strided_view
+from gpujit.ops.views import broadcast_shape, diagonal, expanded_shape
 from gpujit.support.errors import DTypeError, ShapeError
 
 # ------------------------------------------------------------------------------------------------ index
@@ -31,7 +32,9 @@ def index_keys(x: Array, indices: Sequence[Array | None], op: str) -> tuple[Any,
         if kind == "b" or i.dtype == np.uint8:
             at = x.shape[covered : covered + i.ndim]
             if i.shape != at:
-                raise ShapeError(f"{op}: a mask of shape {list(i.shape)} doesn't fit dims {list(at)} of shape {list(x.shape)}")
+                raise ShapeError(
+                    f"{op}: a mask of shape {list(i.shape)} doesn't fit dims {list(at)} of shape {list(x.shape)}"
+                )
             covered += i.ndim
             keys.append(i if kind == "b" else i.astype(BOOL_))
         elif i.dtype == INT64 or i.dtype == np.int32:
@@ -56,7 +59,9 @@ def _index_fault(x: Array, keys: Sequence[Any], op: str, why: Exception) -> Shap
             return fault
         d += 1
     shapes = [list(k.shape) for k in keys if k is not ALL]
-    return ShapeError(f"{op}: index tensors of shapes {shapes} don't fit together or a tensor of shape {list(x.shape)}: {why}")
+    return ShapeError(
+        f"{op}: index tensors of shapes {shapes} don't fit together or a tensor of shape {list(x.shape)}: {why}"
+    )
 
 
 def out_of_range(index: Array, size: int, dim: int, op: str, low: int | None = None) -> ShapeError | None:
@@ -156,7 +161,8 @@ def put_at(xp: Any, x: Array, indices: Sequence[Array | None], values: Array, ac
         raise _index_fault(x, keys, op, e) from None
     except ValueError:
         raise ShapeError(
-            f"{op}: values of shape {list(values.shape)} don't broadcast to what the indices select from shape {list(x.shape)}"
+            f"{op}: values of shape {list(values.shape)} don't broadcast to what the indices select "
+            f"from shape {list(x.shape)}"
         ) from None
 
 
@@ -168,13 +174,21 @@ def _declare_index() -> None:
             return _indexed(xp, x, indices, op)
 
         library(
-            f"aten::{name}.Tensor(Tensor self, Tensor?[] indices) -> Tensor", half="native", out=None if unsafe else "Tensor_out"
+            f"aten::{name}.Tensor(Tensor self, Tensor?[] indices) -> Tensor",
+            half="native",
+            out=None if unsafe else "Tensor_out",
         )(index)
         library(f"aten::{name}.Tensor_hacked_twin(Tensor self, Tensor[] indices) -> Tensor", half="native")(index)
     for name, out in (("index_put", "out"), ("_unsafe_index_put", None)):
 
         def put(
-            xp: Any, x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool, *, op: str = f"aten::{name}"
+            xp: Any,
+            x: Array,
+            indices: Sequence[Array | None],
+            values: Array,
+            accumulate: bool,
+            *,
+            op: str = f"aten::{name}",
         ) -> Array:
             """A copy of ``self`` with values stored, or added, at the indices."""
             return put_at(xp, copy_preserved(xp, x), indices, values, accumulate, op)
@@ -202,7 +216,9 @@ def _inside(xp: Any, mask: Array, indices: Sequence[Array | None]) -> list[Array
     return [None if i is None else xp.where(mask, i, xp.zeros((), i.dtype)) for i in indices]
 
 
-@library("aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor", half="native")
+@library(
+    "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor", half="native"
+)
 def unsafe_masked_index(xp: Any, x: Array, mask: Array, indices: Sequence[Array | None], fill: Any) -> Array:
     """The elements at the indices where the mask holds, a number elsewhere."""
     y = _indexed(xp, x, _inside(xp, mask, indices), "aten::_unsafe_masked_index")
@@ -291,15 +307,15 @@ def _put(xp: Any, x: Array, index: Array, source: Array, accumulate: bool, op: s
     return x
 
 
-@library("aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", half="native", out="out")
+@library(
+    "aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", half="native", out="out"
+)
 def put(xp: Any, x: Array, index: Array, source: Array, accumulate: bool) -> Array:
     """A copy of ``self`` with source elements stored, or added, at flat indices."""
     return _put(xp, copy_preserved(xp, x), index, source, accumulate, "aten::put")
 
 
-@library(
-    "aten::put_(Tensor(a!) self, Tensor index, Tensor source, bool accumulate=False) -> Tensor(a!)", half="native"
-)
+@library("aten::put_(Tensor(a!) self, Tensor index, Tensor source, bool accumulate=False) -> Tensor(a!)", half="native")
 def put_in_place(xp: Any, x: Array, index: Array, source: Array, accumulate: bool) -> Array:
     """``self`` with source elements stored, or added, at flat indices."""
     return _put(xp, x, index, source, accumulate, "aten::put_")
@@ -417,7 +433,12 @@ def _declare_view_scatters() -> None:
     for name, arguments, view_of in table:
 
         def scattered(
-            xp: Any, x: Array, src: Array, *args: Any, op: str = f"aten::{name}", view_of: Callable[..., Array] = view_of
+            xp: Any,
+            x: Array,
+            src: Array,
+            *args: Any,
+            op: str = f"aten::{name}",
+            view_of: Callable[..., Array] = view_of,
         ) -> Array:
             """A copy of ``self`` in which what the view would show is replaced by ``src``."""
             y = copy_preserved(xp, x)
@@ -426,7 +447,9 @@ def _declare_view_scatters() -> None:
 
         library(f"aten::{name}(Tensor self, Tensor src, {arguments}) -> Tensor", half="native", out="out")(scattered)
 
-    def strided_scattered(xp: Any, x: Array, src: Array, size: list[int], stride: list[int], offset: int | None) -> Array:
+    def strided_scattered(
+        xp: Any, x: Array, src: Array, size: list[int], stride: list[int], offset: int | None
+    ) -> Array:
         """A copy of ``self`` in which what the strided view would show is replaced by ``src``."""
         y = copy_preserved(xp, x)
         stored(strided_view(xp, y, size, stride, offset, "aten::as_strided_scatter"), src, "aten::as_strided_scatter")

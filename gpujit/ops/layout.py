@@ -1,4 +1,4 @@
-"""What the data-movement operators share: dims, dtypes and casts, memory formats and strides, devices, derived out= forms.
+"""Shared by the operators that move data: dims, dtypes and casts, memory formats and strides, devices, out= forms.
 
 Memory formats are TorchScript's codes: contiguous 0, preserve 1, channels_last 2, channels_last_3d 3.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from gpujit.ir.dtypes import BFLOAT16, BOOL_, BY_CODE, FLOAT16, FLOAT32, FLOAT8_TYPES, HALF_TYPES, code_of, numpy_dtype
+from gpujit.ir.dtypes import BFLOAT16, BOOL_, BY_CODE, FLOAT8_TYPES, FLOAT16, FLOAT32, HALF_TYPES, code_of, numpy_dtype
 from gpujit.ir.schema import Schema, parse_schema
 from gpujit.ir.types import TENSOR, ListType
 from gpujit.ir.values import Array, Device
@@ -65,7 +66,7 @@ def dtype_of(code: int, op: str) -> np.dtype[Any]:
         raise DTypeError(f"{op}: dtype {name} is not supported for dense arrays; use another one") from None
 
 
-@lru_cache(maxsize=None)
+@cache
 def _cast_steps(source: np.dtype[Any], target: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
     """The chain of dtypes a cast goes through so that it rounds and wraps as PyTorch's does."""
     steps: list[np.dtype[Any]] = []
@@ -86,7 +87,7 @@ def _cast_steps(source: np.dtype[Any], target: np.dtype[Any]) -> tuple[np.dtype[
 
 
 def cast(x: Array, dtype: np.dtype[Any]) -> Array:
-    """``x`` in another dtype as PyTorch converts it (integers wrap, complex drops its imaginary part); else ``x`` itself."""
+    """``x`` in another dtype as PyTorch converts it (integers wrap, imaginary parts are lost); else ``x`` itself."""
     source = x.dtype
     if source == dtype:
         return x
@@ -107,7 +108,9 @@ def fit_number(value: Any, dtype: np.dtype[Any], op: str) -> Any:
         return complex(value)
     if isinstance(value, complex):
         if value.imag:
-            raise OpError(f"{op}: the number {value} can't be converted to {dtype} without overflow; it has an imaginary part")
+            raise OpError(
+                f"{op}: the number {value} can't be converted to {dtype} without overflow; it has an imaginary part"
+            )
         value = value.real
     if kind in "iu":
         if value != value or value in (float("inf"), float("-inf")):
@@ -174,7 +177,9 @@ def empty_format(xp: Any, shape: tuple[int, ...], dtype: Any, memory_format: int
     if order is None:
         return xp.empty(shape, dtype)
     if len(shape) != len(order):
-        raise ShapeError(f"{op}: this channels_last format needs {len(order)} dims, the shape {list(shape)} has {len(shape)}")
+        raise ShapeError(
+            f"{op}: this channels_last format needs {len(order)} dims, the shape {list(shape)} has {len(shape)}"
+        )
     assert memory_format is not None
     return xp.empty([shape[d] for d in order], dtype).transpose(_INVERSE_ORDER[memory_format])
 
@@ -268,12 +273,18 @@ def set_geometry(x: Array, shape: tuple[int, ...], strides: tuple[int, ...], op:
         with warnings.catch_warnings():
             # The setters still work but are deprecated; nothing else changes an array object in place.
             warnings.simplefilter("ignore", DeprecationWarning)
-            # With all strides zero every shape of the same size is allowed, whatever the strides were.
-            x.strides = (0,) * x.ndim
+            if isinstance(x.base, type(x)):
+                # With all strides zero every shape of the same size is allowed, whatever the strides were.
+                x.strides = (0,) * x.ndim
+            elif not x.flags.c_contiguous:
+                # An array that owns its memory is bounded by its own extent, so it must stay dense.
+                x.strides = [x.itemsize * prod(x.shape[d + 1 :]) for d in range(x.ndim)]
             x.shape = shape
             x.strides = strides
     except (AttributeError, ValueError, TypeError) as e:
-        raise OpError(f"{op}: this array's shape can't be changed in place ({e}); use the operator without underscore") from None
+        raise OpError(
+            f"{op}: this array's shape can't be changed in place ({e}); use the operator without underscore"
+        ) from None
     return x
 
 
@@ -283,8 +294,8 @@ def set_geometry(x: Array, shape: tuple[int, ...], strides: tuple[int, ...], op:
 def out_forms(*texts: str, of: str | Sequence[str]) -> None:
     """Declare out= forms of functional entries.
 
-    ``of`` names the functional entry (one for all, or one for each text). Arguments are matched by name; a ``dtype`` the
-    out= form lacks is the dtype of the first output, any other missing one has its default.
+    ``of`` names the functional entry (one for all, or one for each text). Arguments are matched by name; a ``dtype``
+    that the out= form lacks is the dtype of the first output, any other missing one has its default.
     """
     names = [of] * len(texts) if isinstance(of, str) else of
     for text, name in zip(texts, names, strict=True):
@@ -302,7 +313,9 @@ def _out_body(text: str, functional: str) -> Callable[..., Any]:
         positions = {a.name: i for i, a in enumerate(form.arguments) if not (a.is_write and a.kwarg_only)}
         sources: list[Any] = []
         for a in op.schema.arguments:
-            sources.append((positions[a.name], None) if a.name in positions else (-1 if a.name == "dtype" else -2, a.default))
+            sources.append(
+                (positions[a.name], None) if a.name in positions else (-1 if a.name == "dtype" else -2, a.default)
+            )
         first = sum(1 for a in form.arguments if not (a.is_write and a.kwarg_only))
         return first, form, sources
 

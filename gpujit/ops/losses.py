@@ -36,7 +36,7 @@ def _numbers(op: str, *operands: Array) -> list[Array]:
 # -------------------------------------------------------------------------------------------------- differences
 
 
-@reduction("aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", out="out")
+@reduction("aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", out="out", half="promote")
 def mse_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     """(x - target)²."""
     x, target = _numbers("aten::mse_loss", x, target)
@@ -44,14 +44,18 @@ def mse_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     return reduced(m, d * d, reduction)
 
 
-@reduction("aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor")
+@reduction("aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", half="promote")
 def l1_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     """|x - target|."""
     x, target = together("aten::l1_loss", x, target)
     return reduced(m, m.abs(x - target), reduction)
 
 
-@reduction("aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor", out="out")
+@reduction(
+    "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor",
+    out="out",
+    half="promote",
+)
 def smooth_l1_loss(m: Any, x: Array, target: Array, reduction: int, beta: float) -> Array:
     """d² / (2 beta) where d = |x - target| is below ``beta``, d - beta / 2 elsewhere."""
     if beta < 0:
@@ -63,7 +67,9 @@ def smooth_l1_loss(m: Any, x: Array, target: Array, reduction: int, beta: float)
     return reduced(m, m.where(d < beta, 0.5 * d * d / beta, d - 0.5 * beta), reduction)
 
 
-@reduction("aten::huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor", out="out")
+@reduction(
+    "aten::huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor", out="out", half="promote"
+)
 def huber_loss(m: Any, x: Array, target: Array, reduction: int, delta: float) -> Array:
     """d² / 2 where d = |x - target| is at most ``delta``, delta (d - delta / 2) elsewhere."""
     if delta <= 0:
@@ -82,7 +88,9 @@ def softplus(m: Any, x: Array) -> Array:
 
 
 @reduction(
-    "aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor", out="out"
+    "aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor",
+    out="out",
+    half="promote",
 )
 def binary_cross_entropy(m: Any, x: Array, target: Array, weight: Array | None, reduction: int) -> Array:
     """-(target log x + (1 - target) log(1 - x)), with logarithms cut at -100."""
@@ -105,6 +113,7 @@ def binary_cross_entropy(m: Any, x: Array, target: Array, weight: Array | None, 
     "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, "
     "int reduction=1) -> Tensor",
     out="out",
+    half="promote",
 )
 def binary_cross_entropy_with_logits(
     m: Any, x: Array, target: Array, weight: Array | None, pos_weight: Array | None, reduction: int
@@ -132,7 +141,9 @@ def _xlogy(m: Any, t: Array) -> Array:
     return m.where(t == 0, t.dtype.type(0), t * m.log(t))
 
 
-@reduction("aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor")
+@reduction(
+    "aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor", half="promote"
+)
 def kl_div(m: Any, x: Array, target: Array, reduction: int, log_target: bool) -> Array:
     """target (log target - x) for log-probabilities ``x``; ``target`` holds logarithms too when ``log_target``."""
     x, target = together("aten::kl_div", x, target)
@@ -144,7 +155,9 @@ def kl_div(m: Any, x: Array, target: Array, reduction: int, log_target: bool) ->
 
 
 @reduction(
-    "aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor"
+    "aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> "
+    "Tensor",
+    half="promote",
 )
 def poisson_nll_loss(m: Any, x: Array, target: Array, log_input: bool, full: bool, eps: float, reduction: int) -> Array:
     """Negative log likelihood of counts ``target`` under rates ``x`` (their logarithms when ``log_input``)."""
@@ -170,7 +183,9 @@ def _with_margin(x: Array, margin: float) -> Array:
     return x.astype(to_floating(x.dtype)) if x.dtype.kind in "bui" else x
 
 
-@reduction("aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) -> Tensor")
+@reduction(
+    "aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) -> Tensor", half="promote"
+)
 def hinge_embedding_loss(m: Any, x: Array, target: Array, margin: float, reduction: int) -> Array:
     """x where the target is 1, max(0, margin - x) where it is -1."""
     check_broadcast("aten::hinge_embedding_loss", x, target)
@@ -182,7 +197,8 @@ def hinge_embedding_loss(m: Any, x: Array, target: Array, margin: float, reducti
 
 @reduction(
     "aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> "
-    "Tensor"
+    "Tensor",
+    half="promote",
 )
 def cosine_embedding_loss(m: Any, x1: Array, x2: Array, target: Array, margin: float, reduction: int) -> Array:
     """1 - cos(x1, x2) where the target is 1, max(0, cos - margin) where it is -1; vectors along the last dim."""
@@ -208,7 +224,9 @@ def cosine_embedding_loss(m: Any, x1: Array, x2: Array, target: Array, margin: f
 
 
 @reduction(
-    "aten::margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> Tensor"
+    "aten::margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> "
+    "Tensor",
+    half="promote",
 )
 def margin_ranking_loss(m: Any, x1: Array, x2: Array, target: Array, margin: float, reduction: int) -> Array:
     """max(0, margin - target (x1 - x2))."""
@@ -219,7 +237,8 @@ def margin_ranking_loss(m: Any, x1: Array, x2: Array, target: Array, margin: flo
 
 @reduction(
     "aten::triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1., float p=2., "
-    "float eps=9.9999999999999995e-07, bool swap=False, int reduction=1) -> Tensor"
+    "float eps=9.9999999999999995e-07, bool swap=False, int reduction=1) -> Tensor",
+    half="promote",
 )
 def triplet_margin_loss(
     m: Any,
@@ -245,7 +264,7 @@ def triplet_margin_loss(
     return reduced(m, _at_least_zero(m, margin + near - far), reduction)
 
 
-@reduction("aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", out="out")
+@reduction("aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", out="out", half="promote")
 def soft_margin_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     """log(1 + exp(-target x)), infinite where exp overflows, as in PyTorch."""
     x, target = together("aten::soft_margin_loss", x, target)
@@ -266,7 +285,9 @@ def _spread(m: Any, grad: Array, shape: tuple[int, ...], how: int) -> Array:
     return grad / n if how == MEAN else grad
 
 
-@reduction("aten::mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor")
+@reduction(
+    "aten::mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor", half="promote"
+)
 def mse_loss_backward(m: Any, grad: Array, x: Array, target: Array, reduction: int) -> Array:
     """Gradient of mse_loss with respect to ``self``."""
     x, target = _numbers("aten::mse_loss_backward", x, target)
@@ -275,7 +296,9 @@ def mse_loss_backward(m: Any, grad: Array, x: Array, target: Array, reduction: i
 
 
 @reduction(
-    "aten::smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float beta) -> Tensor"
+    "aten::smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float beta) -> "
+    "Tensor",
+    half="promote",
 )
 def smooth_l1_loss_backward(m: Any, grad: Array, x: Array, target: Array, reduction: int, beta: float) -> Array:
     """Gradient of smooth_l1_loss with respect to ``self``."""
@@ -286,7 +309,8 @@ def smooth_l1_loss_backward(m: Any, grad: Array, x: Array, target: Array, reduct
 
 
 @reduction(
-    "aten::huber_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float delta) -> Tensor"
+    "aten::huber_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float delta) -> Tensor",
+    half="promote",
 )
 def huber_loss_backward(m: Any, grad: Array, x: Array, target: Array, reduction: int, delta: float) -> Array:
     """Gradient of huber_loss with respect to ``self``."""
@@ -295,7 +319,10 @@ def huber_loss_backward(m: Any, grad: Array, x: Array, target: Array, reduction:
     return m.clip(d, -delta, delta) * _spread(m, grad, d.shape, reduction)
 
 
-@reduction("aten::soft_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor")
+@reduction(
+    "aten::soft_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor",
+    half="promote",
+)
 def soft_margin_loss_backward(m: Any, grad: Array, x: Array, target: Array, reduction: int) -> Array:
     """Gradient of soft_margin_loss with respect to ``self``."""
     x, target = _numbers("aten::soft_margin_loss_backward", x, target)
@@ -305,7 +332,8 @@ def soft_margin_loss_backward(m: Any, grad: Array, x: Array, target: Array, redu
 
 @reduction(
     "aten::binary_cross_entropy_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight=None, "
-    "int reduction=1) -> Tensor"
+    "int reduction=1) -> Tensor",
+    half="promote",
 )
 def binary_cross_entropy_backward(
     m: Any, grad: Array, x: Array, target: Array, weight: Array | None, reduction: int

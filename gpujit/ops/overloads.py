@@ -18,12 +18,12 @@ from gpujit.ops import table
 from gpujit.ops.registry import Op
 
 # How a value of one type becomes another: the operator that converts it.
-_FROM_TENSOR = {
+FROM_TENSOR: dict[T.Type, str] = {
     T.FLOAT: "aten::FloatImplicit", T.COMPLEX: "aten::ComplexImplicit",
     T.INT: "aten::IntImplicit", T.NUMBER: "aten::ScalarImplicit",
 }  # fmt: skip
-_FROM_NUMBER = {T.FLOAT: "aten::Float.Scalar", T.COMPLEX: "aten::Complex.Scalar", T.INT: "aten::Int.Scalar"}
-_FROM_BOOL = {T.FLOAT: "aten::Float.bool", T.INT: "aten::Int.bool", T.NUMBER: "aten::Int.bool", T.COMPLEX: "aten::Complex.bool"}
+_FROM_NUMBER: dict[T.Type, str] = {T.FLOAT: "aten::Float.Scalar", T.COMPLEX: "aten::Complex.Scalar", T.INT: "aten::Int.Scalar"}
+_FROM_BOOL: dict[T.Type, str] = {T.FLOAT: "aten::Float.bool", T.INT: "aten::Int.bool", T.NUMBER: "aten::Int.bool", T.COMPLEX: "aten::Complex.Scalar"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _conversion(formal: T.Type, actual: T.Type) -> str | None:
     if isinstance(formal, T.OptionalType) and not isinstance(actual, T.OptionalType) and actual != T.NONE:
         formal = formal.element
     if isinstance(actual, T.TensorType):
-        return _FROM_TENSOR.get(formal)
+        return FROM_TENSOR.get(formal)
     if actual == T.NUMBER:
         return _FROM_NUMBER.get(formal)
     if actual == T.BOOL:

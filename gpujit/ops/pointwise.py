@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpujit.ir.dtypes import kind_of
 from gpujit.ir.values import Array
-from gpujit.ops.aliases import alias, inplace_form, same_as
-from gpujit.ops.registry import pointwise
+from gpujit.ops.aliases import alias, inplace_form
+from gpujit.ops.promotion import result_type
+from gpujit.ops.registry import library, pointwise, wrap_number
 from gpujit.support.errors import DTypeError, OpError
 
 CAST_TO_FLOAT = "cast to a floating dtype first"
@@ -24,7 +26,7 @@ _NO_BOOL_DIFFERENCE = {"bool": "use `^` or logical_xor for a difference of masks
 # ------------------------------------------------------------------------------------------ sums and differences
 
 
-def scaled(op: str, x: Any, dtype: Any, alpha: Any) -> Any:
+def scaled(m: Any, op: str, x: Any, dtype: Any, alpha: Any) -> Any:
     """``x * alpha`` for results of ``dtype``. Raises DTypeError when the kind of ``alpha`` does not fit it."""
     kind = dtype.kind
     if isinstance(alpha, bool) and kind != "b":
@@ -33,7 +35,11 @@ def scaled(op: str, x: Any, dtype: Any, alpha: Any) -> Any:
         raise DTypeError(f"{op}: alpha={alpha} with a result of {dtype}; integer tensors take an integer alpha only")
     if kind != "c" and isinstance(alpha, complex):
         raise DTypeError(f"{op}: alpha={alpha} is complex, the result is {dtype}")
-    return x if alpha == 1 else x * (bool(alpha) if kind == "b" else alpha)
+    if alpha == 1:
+        return x
+    if not hasattr(x, "dtype"):
+        return wrap_number(x * alpha, dtype, m)
+    return x * (bool(alpha) if kind == "b" else wrap_number(alpha, dtype, m))
 
 
 def _dtype_of(a: Any, b: Any) -> Any:
@@ -48,7 +54,7 @@ def add(m: Any, a: Array, b: Any, alpha: Any) -> Array:
     """a + alpha * b; of bools their disjunction."""
     if alpha is not True and alpha == 1:
         return m.add(a, b)
-    return m.add(a, scaled("aten::add", b, _dtype_of(a, b), alpha))
+    return m.add(a, scaled(m, "aten::add", b, _dtype_of(a, b), alpha))
 
 
 @pointwise(
@@ -63,7 +69,7 @@ def sub(m: Any, a: Array, b: Any, alpha: Any) -> Array:
     """a - alpha * b."""
     if alpha is not True and alpha == 1:
         return m.subtract(a, b)
-    return m.subtract(a, scaled("aten::sub", b, _dtype_of(a, b), alpha))
+    return m.subtract(a, scaled(m, "aten::sub", b, _dtype_of(a, b), alpha))
 
 
 @pointwise(
@@ -78,7 +84,7 @@ def rsub(m: Any, a: Array, b: Any, alpha: Any) -> Array:
     """b - alpha * a."""
     if alpha is not True and alpha == 1:
         return m.subtract(b, a)
-    return m.subtract(b, scaled("aten::rsub", a, _dtype_of(a, b), alpha))
+    return m.subtract(b, scaled(m, "aten::rsub", a, _dtype_of(a, b), alpha))
 
 
 alias("aten::subtract", "aten::sub", without=("Scalar_out",))
@@ -111,7 +117,7 @@ def _has_zero(b: Any) -> bool:
 def _check_divisor(op: str, a: Any, b: Any) -> bool:
     """Whether the operands are integers. Raises OpError when they are and a divisor is zero."""
     integers = _dtype_of(a, b).kind in "biu"
-    if integers and _has_zero(b):
+    if integers and _has_zero(b) and (not hasattr(a, "dtype") or a.size):
         raise OpError(f"{op}: integer division by zero (ZeroDivisionError)")
     return integers
 
@@ -222,7 +228,7 @@ def addcmul(m: Any, x: Array, a: Array, b: Array, value: Any) -> Array:
     """x + value * a * b."""
     y = a * b
     if value != 1:
-        y = y * (int(value) if x.dtype.kind in "iu" else value)
+        y = y * wrap_number(value, x.dtype, m)
     return m.add(x, y)
 
 
@@ -310,7 +316,8 @@ def _float_power(text: str, out: str) -> None:
     def float_power(m: Any, a: Any, b: Any) -> Array:
         """a ** b in float64, or complex128 when an operand is complex."""
         wide = m.complex128 if _dtype_of(a, b).kind == "c" else m.float64
-        return m.power(m.asarray(a, dtype=wide), m.asarray(b, dtype=wide))
+        base = m.asarray(a, dtype=wide)
+        return m.power(base, m.asarray(b, dtype=wide)) if hasattr(b, "dtype") else pow_number(m, base, b)
 
 
 _float_power("aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", "Tensor_Tensor_out")
@@ -327,8 +334,14 @@ inplace_form(
 # ---------------------------------------------------------------------------------------- two operands, no number
 
 
-@pointwise("aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", inplace=True, out="Tensor_out")
-@pointwise("aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor", inplace=True, out="Scalar_out")
+@pointwise(
+    "aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor",
+    refuse=FLOAT_OR_COMPLEX, inplace=True, out="Tensor_out",
+)  # fmt: skip
+@pointwise(
+    "aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor",
+    refuse=FLOAT_OR_COMPLEX, inplace=True, out="Scalar_out",
+)  # fmt: skip
 def lerp(m: Any, start: Array, end: Array, weight: Any) -> Array:
     """start + weight * (end - start), from whichever end is nearer, so that weight 1 gives ``end`` exactly."""
     step = end - start
@@ -353,10 +366,13 @@ def hypot(m: Any, a: Array, b: Array) -> Array:
     return m.hypot(a, b)
 
 
-@pointwise("aten::nextafter(Tensor self, Tensor other) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
-def nextafter(m: Any, a: Array, b: Array) -> Array:
-    """The floating-point number next to ``a`` in the direction of ``b``."""
-    return m.nextafter(a, b)
+@library("aten::nextafter(Tensor self, Tensor other) -> Tensor", half="native", inplace=True, out="out")
+def nextafter(xp: Any, a: Array, b: Array) -> Array:
+    """The floating-point number next to ``a`` in the direction of ``b``, in their own precision."""
+    dtype = a.dtype if a.dtype == b.dtype else result_type(a, b)
+    if kind_of(dtype) != 2:
+        raise DTypeError(f"aten::nextafter: {dtype} tensors are not supported; {CAST_TO_FLOAT}")
+    return xp.nextafter(a.astype(dtype), b.astype(dtype))
 
 
 @pointwise(
@@ -444,9 +460,8 @@ def _complex(m: Any, real: Any, imag: Any) -> Any:
 )
 @pointwise("aten::_add_relu.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", inplace=True, out="out")
 def add_relu(m: Any, a: Array, b: Any, alpha: Any) -> Array:
-    """max(a + alpha * b, 0)."""
-    return m.maximum(m.add(a, scaled("aten::_add_relu", b, _dtype_of(a, b), alpha)), 0)
+    """max(a + alpha * b, 0); NaN gives 0."""
+    return m.fmax(m.add(a, b * wrap_number(alpha, _dtype_of(a, b), m)), 0)
 
 
 alias("aten::arctan2", "aten::atan2")
-same_as("aten::_test_serialization_subcmul(Tensor self, Tensor other, Scalar alpha=1) -> Tensor", "aten::sub.Tensor")

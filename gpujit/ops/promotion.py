@@ -43,13 +43,15 @@ def promote(a: np.dtype, b: np.dtype) -> np.dtype:
     return np.promote_types(a, b) if kind_a in (0, 1, 3) else FLOAT32
 
 
-@lru_cache(maxsize=None)
-def _python_dtype(kind: type) -> np.dtype:
-    if issubclass(kind, bool):
-        return BOOL_
-    if issubclass(kind, int):
-        return INT64
-    return DEFAULT_COMPLEX if issubclass(kind, complex) else DEFAULT_FLOAT
+_PYTHON_DTYPES: dict[type, np.dtype] = {bool: BOOL_, int: INT64, float: DEFAULT_FLOAT, complex: DEFAULT_COMPLEX}
+
+
+def _python_dtype(value: Any) -> np.dtype:
+    found = _PYTHON_DTYPES.get(type(value))
+    if found is None:
+        # A subclass, such as an IntEnum or numpy's float64, which is a float.
+        found = next(d for t, d in _PYTHON_DTYPES.items() if isinstance(value, t))
+    return found
 
 
 @lru_cache(maxsize=None)
@@ -84,7 +86,7 @@ def result_type(*operands: Any) -> np.dtype:
             continue
         dtype = getattr(x, "dtype", None)
         if dtype is None:
-            d = _python_dtype(type(x))
+            d = _python_dtype(x)
             numbers = d if numbers is None else promote(numbers, d)
         elif x.ndim:
             tensors = dtype if tensors is None else promote(tensors, dtype)

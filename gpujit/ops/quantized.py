@@ -13,7 +13,6 @@ import numpy as np
 
 from gpujit.ir.dtypes import BOOL_, FLOAT32
 from gpujit.ir.values import Array, QTensor
-from gpujit.ops import quantized_math  # noqa: F401  declares the entries
 from gpujit.ops.qtensor import (
     QINT8,
     QINT32,

@@ -15,12 +15,15 @@ from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.values import Array, QTensor
 from gpujit.ops.qtensor import (
     LIMITS,
+    QINT8,
+    QINT32,
     QUINT8,
     STORED,
     centred,
     check_per_tensor,
     check_quantised,
     dequantize,
+    dequantize_values,
     limits,
     quantize_values,
     requantize,
@@ -38,6 +41,19 @@ def plain(name: str, xp: Any, *args: Any) -> Any:
     if op is None:
         raise OpError(f"{name}: the operator is not in the table")
     return op.kernel(xp)(*args)
+
+
+def element_by_element(xp: Any, x: QTensor, scale: float, zero_point: int, f: Callable[[Array], Array]) -> QTensor:
+    """A function of each element, quantised; for 8-bit tensors of some size it is computed once for each integer."""
+    if x.axis is not None or x.dtype == QINT32 or x.values.size < 1024:
+        return requantize(xp, f(dequantize(xp, x)), scale, zero_point, x.dtype)
+    integers = xp.arange(256, dtype="uint8").view(x.values.dtype)
+    table = requantize_values(xp, f(dequantize_values(integers, x.scale, x.zero_point)), scale, zero_point, x.dtype)
+    if xp is np:
+        # An indexed lookup would first widen every index; this maps bytes to bytes.
+        mapped = bytearray(x.values.tobytes()).translate(table.tobytes())
+        return QTensor(np.frombuffer(mapped, table.dtype).reshape(x.values.shape), x.dtype, scale, zero_point)
+    return QTensor(table[x.values.view("uint8")], x.dtype, scale, zero_point)
 
 
 def _operands(op: str, a: Any, b: Any) -> None:
@@ -247,8 +263,7 @@ def threshold(xp: Any, x: Any, bound: Any, value: Any) -> QTensor:
 def leaky_relu(xp: Any, x: Any, negative_slope: Any, inplace: bool, scale: float, zero_point: int) -> QTensor:
     """Leaky relu, quantised by the scale and zero point given."""
     check_quantised("quantized::leaky_relu", qx=x)
-    y = dequantize(xp, x)
-    return requantize(xp, xp.where(y > 0, y, y * np.float32(negative_slope)), scale, zero_point, x.dtype)
+    return element_by_element(xp, x, scale, zero_point, lambda y: xp.where(y > 0, y, y * np.float32(negative_slope)))
 
 
 _OUT = "float output_scale, int output_zero_point"
@@ -289,6 +304,9 @@ _THROUGH_FLOAT: tuple[tuple[str, str, str, Callable[..., tuple[Any, ...]]], ...]
 )
 
 
+_ELEMENTWISE = ("sigmoid", "hardswish", "elu", "celu")
+
+
 def _declare_through_float(name: str, arguments: str, target: str, adapt: Callable[..., tuple[Any, ...]]) -> None:
     op = f"quantized::{name}"
     at = [a.split()[1] for a in arguments.split(", ")].index("output_scale")
@@ -300,6 +318,8 @@ def _declare_through_float(name: str, arguments: str, target: str, adapt: Callab
         scale, zero_point = args[at - 1 : at + 1]
         rest = args[: at - 1] + args[at + 1 :]
         rest = tuple(dequantize(xp, a) if type(a) is QTensor else a for a in rest)
+        if name in _ELEMENTWISE:
+            return element_by_element(xp, x, scale, zero_point, lambda y: plain(target, xp, y, *adapt(*rest)))
         y = plain(target, xp, dequantize(xp, x), *adapt(*rest))
         return requantize(xp, y, scale, zero_point, x.dtype)
 
@@ -373,7 +393,7 @@ for _rank, _zero, _one in (("1", "[0]", "[1]"), ("2", "0", "1"), ("3", "0", "1")
 
 # Results of these have a fixed range, so PyTorch fixes their scale: scale and zero point by dtype.
 FIXED_SCALES: dict[str, dict[int, tuple[float, int]]] = {
-    name: {QUINT8: (scale, zero), 12: (scale, zero - 128), 14: (2.0**-16 if scale < 2.0**-7 else 2.0**-15, 0)}
+    name: {QUINT8: (scale, zero), QINT8: (scale, zero - 128), QINT32: (scale * 2.0**-8, 0)}
     for name, scale, zero in (
         ("aten::sigmoid", 2.0**-8, 0),
         ("aten::hardsigmoid", 2.0**-8, 0),

@@ -22,7 +22,7 @@ from gpujit.ops.qtensor import (
     round_clip,
     with_values,
 )
-from gpujit.ops.quantized_math import FIXED_SCALES, clamp_values, concatenate, plain
+from gpujit.ops.quantized_math import FIXED_SCALES, clamp_values, concatenate, element_by_element, plain
 from gpujit.support.errors import OpError
 
 Rule = Callable[..., Any]
@@ -93,7 +93,7 @@ for _name in ("avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "
     RULES[f"aten::{_name}"] = _averages(f"aten::{_name}")
 
 
-def _through_float(name: str) -> Rule:
+def _through_float(name: str, elementwise: bool) -> Rule:
     fixed = FIXED_SCALES.get(name)
 
     def rule(xp: Any, x: Any, *args: Any) -> QTensor:
@@ -101,16 +101,19 @@ def _through_float(name: str) -> Rule:
         check_quantised(name, self=x)
         check_per_tensor(name, x)
         rest = tuple(dequantize(xp, a) if type(a) is QTensor else a for a in args)
-        y = xp.asarray(plain(name, xp, dequantize(xp, x), *rest))
         scale, zero = fixed[x.dtype] if fixed else (x.scale, x.zero_point)
+        if elementwise:
+            return element_by_element(xp, x, scale, zero, lambda y: plain(name, xp, y, *rest))
+        y = xp.asarray(plain(name, xp, dequantize(xp, x), *rest))
         return requantize(xp, y, scale, zero, x.dtype)
 
     return rule
 
 
-for _name in ("mean", "mean.dim", "sigmoid", "tanh", "hardsigmoid", "elu", "celu", "leaky_relu", "gelu", "hardswish", "prelu",
-              "threshold", "constant_pad_nd", "pad", "std.dim", "std"):  # fmt: skip
-    RULES[f"aten::{_name}"] = _through_float(f"aten::{_name}")
+for _name in ("sigmoid", "tanh", "hardsigmoid", "elu", "celu", "leaky_relu", "gelu", "hardswish", "threshold"):
+    RULES[f"aten::{_name}"] = _through_float(f"aten::{_name}", True)
+for _name in ("mean", "mean.dim", "prelu", "constant_pad_nd", "pad", "std", "std.dim"):
+    RULES[f"aten::{_name}"] = _through_float(f"aten::{_name}", False)
 
 
 def _into(rule: Rule) -> Rule:

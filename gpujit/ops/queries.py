@@ -15,7 +15,7 @@ from gpujit.ir.dtypes import BY_CODE, IR_NAMES, code_of, kind_of, numpy_dtype
 from gpujit.ir.values import CPU, Array, Device, QTensor, SparseTensor
 from gpujit.ops.promotion import promote, result_type
 from gpujit.ops.registry import prim
-from gpujit.support.errors import DTypeError, ShapeError
+from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 ndarray = np.ndarray
 
@@ -347,6 +347,32 @@ _kind_is("is_complex", "c")
 def is_signed(x: Any) -> bool:
     """Whether the dtype has negative numbers."""
     return x.dtype != 13 if type(x) is QTensor else _kind(x) in "ifc"
+
+
+@prim(
+    "aten::_assert_tensor_metadata(Tensor a, int[]? size=None, int[]? stride=None, ScalarType? dtype=None, *, "
+    "Device? device=None, Layout? layout=None) -> ()",
+    effects=True,
+)
+def assert_tensor_metadata(
+    x: Any,
+    sizes: list[int] | None,
+    strides: list[int] | None,
+    dtype: int | None,
+    device_: Device | None,
+    layout_: int | None,
+) -> None:
+    """Raises OpError when the tensor is not as described."""
+    facts: tuple[tuple[str, Any, Any], ...] = (
+        ("sizes", sizes, list(x.shape)),
+        ("strides", strides, None if strides is None else stride(x)),
+        ("dtype", dtype, dtype_code(x)),
+        ("device", device_, device_of(x)),
+        ("layout", layout_, layout(x)),
+    )
+    for what, expected, got in facts:
+        if expected is not None and expected != got:
+            raise OpError(f"aten::_assert_tensor_metadata: Tensor {what} mismatch! Expected: {expected}, Got: {got}")
 
 
 @prim("aten::result_type.Tensor(Tensor tensor, Tensor other) -> ScalarType")

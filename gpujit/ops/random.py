@@ -1,5 +1,7 @@
-"""Random tensors and fills. Uniform, normal, integer, Bernoulli and derived draws match PyTorch's CPU values for equal seeds;
-Poisson, binomial and gamma draws only match in distribution. Every entry has effects: it moves the generator on.
+"""Random tensors and fills; every entry has effects, since it moves the generator on.
+
+Uniform, normal, integer, Bernoulli and derived draws are PyTorch's CPU values for equal seeds. Poisson, binomial and
+gamma draws only match in distribution.
 """
 
 from __future__ import annotations
@@ -10,105 +12,40 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.ir.dtypes import BFLOAT16, BOOL_, FLOAT16, FLOAT32, FLOAT64, HALF_TYPES, INT64
+from gpujit.ir.dtypes import BOOL_, FLOAT32, FLOAT64, HALF_TYPES, INT64
 from gpujit.ir.values import Array, Device
 from gpujit.ops.create import OPTIONS, check_layout, like, new_empty_array
-from gpujit.ops.generator import BLOCK, DEFAULT, Generator, manual_seed
+from gpujit.ops.generator import DEFAULT, Generator, manual_seed
 from gpujit.ops.layout import cast, empty_preserved, expand_to, out_forms
 from gpujit.ops.registry import check_writable, library, prim
+from gpujit.ops.samplers import (
+    DIGITS,
+    Sampler,
+    any_numbers,
+    bernoulli_numbers,
+    cauchy_numbers,
+    exponential_numbers,
+    geometric_numbers,
+    integer_numbers,
+    log_normal_numbers,
+    normal_numbers,
+    uniform_numbers,
+)
 from gpujit.ops.search import row_search
 from gpujit.ops.sorting import topk
 from gpujit.ops.views import broadcast_shape, expanded_shape
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 _GENERATOR = "Generator? generator=None"
-# A sampler draws n numbers for an array of a dtype: (generator, n, dtype, contiguous, *parameters) -> 1-dim NumPy array.
-Sampler = Callable[..., Any]
-
-_FLOATS = {FLOAT16: 11, BFLOAT16: 8, FLOAT32: 24, FLOAT64: 53}
 
 
 def _is_floating(dtype: np.dtype[Any]) -> bool:
-    return dtype in _FLOATS
+    return dtype in DIGITS
 
 
 def _require_floating(dtype: np.dtype[Any], op: str) -> None:
     if not _is_floating(dtype):
         raise DTypeError(f"{op}: a floating dtype is needed, found {dtype}")
-
-
-# ------------------------------------------------------------------------------------------------ samplers
-
-
-def uniform_numbers(g: Generator, n: int, dtype: np.dtype[Any], contiguous: bool, low: float, high: float) -> Any:
-    """Uniform from ``low`` to below ``high``."""
-    u = g.doubles(n) if dtype == FLOAT64 else g.floats(n)
-    if low == 0 and high == 1:
-        return u
-    kind = u.dtype.type
-    return u * (kind(high) - kind(low)) + kind(low)
-
-
-def normal_numbers(g: Generator, n: int, dtype: np.dtype[Any], contiguous: bool, mean: float, std: float) -> Any:
-    """Normal of a mean and standard deviation."""
-    if n >= BLOCK and contiguous:
-        z = g.normal_blocks(n, dtype == FLOAT64, dtype not in HALF_TYPES)
-    else:
-        z = g.normals(n)
-    if std != 1:
-        z *= z.dtype.type(std)
-    if mean != 0:
-        z += z.dtype.type(mean)
-    return z
-
-
-def integer_numbers(g: Generator, n: int, dtype: np.dtype[Any], contiguous: bool, low: int, high: int) -> Any:
-    """Integers from ``low`` to below ``high``."""
-    span = (high - low) & ((1 << 64) - 1)
-    # Wide ranges take two words, so that the remainder stays even.
-    if span >= 1 << 28:
-        found = (g.words64(n) % np.uint64(span)).view(np.int64)
-    else:
-        found = (g.words(n) % np.uint32(span)).astype(np.int64)
-    return found + np.int64(low) if low else found
-
-
-def any_numbers(g: Generator, n: int, dtype: np.dtype[Any], contiguous: bool) -> Any:
-    """Integers over all values a dtype can hold without gaps and sign."""
-    if dtype in _FLOATS:
-        digits = _FLOATS[dtype]
-        words = g.words64(n) if digits > 32 else g.words(n)
-        return (words % words.dtype.type((1 << digits) + 1)).astype(np.float64)
-    if dtype == BOOL_:
-        return g.words(n) & np.uint32(1)
-    if dtype.itemsize == 8:
-        return g.words64(n) & np.uint64(np.iinfo(dtype).max)
-    return g.words(n) & np.uint32(np.iinfo(dtype).max)
-
-
-def bernoulli_numbers(g: Generator, n: int, dtype: np.dtype[Any], contiguous: bool, p: float) -> Any:
-    """1 with probability ``p``, else 0."""
-    return g.doubles(n) < p
-
-
-def exponential_numbers(g: Generator, n: int, dtype: np.dtype[Any], contiguous: bool, rate: float) -> Any:
-    """Exponential of a rate."""
-    return -1.0 / rate * np.log1p(-g.doubles(n))
-
-
-def geometric_numbers(g: Generator, n: int, dtype: np.dtype[Any], contiguous: bool, p: float) -> Any:
-    """How many trials of probability ``p`` it takes to succeed."""
-    return np.ceil(np.log(g.doubles(n)) / np.log1p(-p))
-
-
-def log_normal_numbers(g: Generator, n: int, dtype: np.dtype[Any], contiguous: bool, mean: float, std: float) -> Any:
-    """The exponential of normal numbers."""
-    return np.exp(g.normals(n) * std + mean)
-
-
-def cauchy_numbers(g: Generator, n: int, dtype: np.dtype[Any], contiguous: bool, median: float, sigma: float) -> Any:
-    """Cauchy of a median and width."""
-    return median + sigma * np.tan(np.pi * (g.doubles(n) - 0.5))
 
 
 # ------------------------------------------------------------------------------------------------ placing
@@ -135,7 +72,12 @@ def _declare_sized(name: str, sampler: Sampler, parameters: Callable[[Any], tupl
     op = f"aten::{name}"
 
     def of_size(
-        xp: Any, size: list[int], generator: Generator | None, dtype: int | None, layout: int | None, device: Device | None
+        xp: Any,
+        size: list[int],
+        generator: Generator | None,
+        dtype: int | None,
+        layout: int | None,
+        device: Device | None,
     ) -> Array:
         check_layout(layout, op)
         y = new_empty_array(xp, size, dtype, device, op)
@@ -147,7 +89,9 @@ def _declare_sized(name: str, sampler: Sampler, parameters: Callable[[Any], tupl
         """A new tensor of draws."""
         return of_size(xp, size, None, dtype, layout, device)
 
-    def seeded(xp: Any, size: list[int], generator: Any, dtype: Any, layout: Any, device: Any, pin_memory: Any) -> Array:
+    def seeded(
+        xp: Any, size: list[int], generator: Any, dtype: Any, layout: Any, device: Any, pin_memory: Any
+    ) -> Array:
         """A new tensor of draws from a generator."""
         return of_size(xp, size, generator, dtype, layout, device)
 
@@ -170,7 +114,9 @@ def _declare_sized(name: str, sampler: Sampler, parameters: Callable[[Any], tupl
     out_forms(f"{op}.out(SymInt[] size, *, {w}", of=op)
     out_forms(f"{op}.generator_out(SymInt[] size, *, {g}, {w}", of=f"{op}.generator")
     library(f"{op}_like(Tensor self, *, {OPTIONS}, {m}) -> Tensor", half="native", effects=True)(alike)
-    library(f"{op}_like.generator(Tensor self, *, {g}, {OPTIONS}, {m}) -> Tensor", half="native", effects=True)(alike_seeded)
+    library(f"{op}_like.generator(Tensor self, *, {g}, {OPTIONS}, {m}) -> Tensor", half="native", effects=True)(
+        alike_seeded
+    )
     out_forms(f"{op}_like.out(Tensor self, *, {m}, {w}", of=f"{op}_like")
     out_forms(f"{op}_like.generator_out(Tensor self, *, {g}, {m}, {w}", of=f"{op}_like.generator")
 
@@ -191,12 +137,18 @@ def _check_range(low: int, high: int, dtype: np.dtype[Any], op: str) -> None:
         raise OpError(f"{op}: the range {low} to {high - 1} doesn't fit dtype bool")
 
 
+# What stands in for an argument an overload of randint_like lacks: 0 as lower bound, no generator.
+_MISSING: dict[int, Any] = {-1: 0, -2: None}
+
+
 def _declare_integers() -> None:
     op = "aten::randint"
     options = OPTIONS.replace("dtype=None", "dtype=4")
     g, w = "Generator? generator", "Tensor(a!) out) -> Tensor(a!)"
 
-    def of_size(xp: Any, low: int, high: int, size: Any, generator: Any, dtype: Any, layout: Any, device: Any, pin: Any) -> Array:
+    def of_size(
+        xp: Any, low: int, high: int, size: Any, generator: Any, dtype: Any, layout: Any, device: Any, pin: Any
+    ) -> Array:
         """A new tensor of integers from ``low`` to below ``high``."""
         check_layout(layout, op)
         y = new_empty_array(xp, size, dtype, device, op, INT64)
@@ -229,7 +181,9 @@ def _declare_integers() -> None:
             f"{op}.{overload + '_' if overload else ''}out({arguments}, {w}", of=f"{op}.{overload}" if overload else op
         )
 
-    def alike(xp: Any, x: Array, low: Any, high: Any, generator: Any, dtype: Any, layout: Any, device: Any, pin: Any, m: Any) -> Array:
+    def alike(
+        xp: Any, x: Array, low: Any, high: Any, generator: Any, dtype: Any, layout: Any, device: Any, pin: Any, m: Any
+    ) -> Array:
         """Integers from ``low`` to below ``high``, in the shape of ``self``."""
         y = like(xp, x, dtype, layout, device, m, f"{op}_like")
         _check_range(low, high, y.dtype, f"{op}_like")
@@ -238,8 +192,9 @@ def _declare_integers() -> None:
     def reordered(places: tuple[int, ...]) -> Callable[..., Array]:
         def body(xp: Any, x: Array, *args: Any) -> Array:
             """Integers in the shape of ``self``."""
-            low, high, generator = (0 if i == -1 else None if i == -2 else args[i] for i in places)
-            return alike(xp, x, low, high.item() if hasattr(high, "item") else high, generator, *args[max(places) + 1 :])
+            low, high, generator = (_MISSING[i] if i < 0 else args[i] for i in places)
+            number = high.item() if hasattr(high, "dtype") else high
+            return alike(xp, x, low, number, generator, *args[max(places) + 1 :])
 
         return body
 
@@ -254,7 +209,9 @@ def _declare_integers() -> None:
     )
     for overload, arguments, places, out in forms_like:
         name = f"{op}_like.{overload}" if overload else f"{op}_like"
-        library(f"{name}(Tensor self, {arguments}, {OPTIONS}, {m}) -> Tensor", half="native", effects=True)(reordered(places))
+        library(f"{name}(Tensor self, {arguments}, {OPTIONS}, {m}) -> Tensor", half="native", effects=True)(
+            reordered(places)
+        )
         out_forms(f"{op}_like.{out}(Tensor self, {arguments}, {m}, {w}", of=name)
 
     perm = "aten::randperm"
@@ -264,7 +221,7 @@ def _declare_integers() -> None:
         y = new_empty_array(xp, (max(n, 0),), dtype, device, perm, INT64)
         if n < 0:
             raise ShapeError(f"{perm}: n must not be negative, found {n}")
-        if y.dtype in _FLOATS and n > 1 << _FLOATS[y.dtype] or (y.dtype.kind in "iu" and n - 1 > np.iinfo(y.dtype).max):
+        if (y.dtype in DIGITS and n > 1 << DIGITS[y.dtype]) or (y.dtype.kind in "iu" and n - 1 > np.iinfo(y.dtype).max):
             raise OpError(f"{perm}: n {n} is too large for dtype {y.dtype}")
         state = generator or DEFAULT
         with state.lock:
@@ -346,7 +303,9 @@ def _declare_fills() -> None:
     )
     for name, arguments, sampler, check in table:
 
-        def filled(xp: Any, x: Array, *args: Any, name: str = name, sampler: Sampler = sampler, check: Any = check) -> Array:
+        def filled(
+            xp: Any, x: Array, *args: Any, name: str = name, sampler: Sampler = sampler, check: Any = check
+        ) -> Array:
             """``self`` filled with draws."""
             *parameters, generator = args
             check(x.dtype, *parameters, f"aten::{name}_")
@@ -368,7 +327,7 @@ _declare_fills()
 def _declare_random() -> None:
     def limits(dtype: np.dtype[Any], low: int, high: int | None, op: str) -> tuple[int, int]:
         if high is None:
-            largest = 1 << _FLOATS[dtype] if dtype in _FLOATS else 1 if dtype == BOOL_ else int(np.iinfo(dtype).max)
+            largest = 1 << DIGITS[dtype] if dtype in DIGITS else 1 if dtype == BOOL_ else int(np.iinfo(dtype).max)
             return low, largest + 1
         _check_range(low, high, dtype, op)
         return low, high
@@ -393,7 +352,7 @@ def _declare_random() -> None:
         ("", "*, ", anything, "out"),
     ):
 
-        def made(xp: Any, x: Array, *args: Any, body: Callable[..., Array] = body) -> Array:  # type: ignore[assignment]
+        def made(xp: Any, x: Array, *args: Any, body: Callable[..., Array] = body) -> Array:
             """A tensor like ``self`` filled with integers."""
             return body(xp, empty_preserved(xp, x), *args)
 
@@ -408,7 +367,11 @@ _declare_random()
 # ------------------------------------------------------------------------------------------------ normal
 
 
-@library(f"aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, {_GENERATOR}) -> Tensor(a!)", half="native", effects=True)
+@library(
+    f"aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, {_GENERATOR}) -> Tensor(a!)",
+    half="native",
+    effects=True,
+)
 def normal_in_place(xp: Any, x: Array, mean: float, std: float, generator: Generator | None) -> Array:
     """``self`` filled with normal numbers."""
     _check_normal(x.dtype, mean, std, "aten::normal_")
@@ -451,7 +414,15 @@ def _declare_normal() -> None:
         return scaled(xp, mean, std, generator)
 
     def float_float(
-        xp: Any, mean: float, std: float, size: list[int], generator: Any, dtype: Any, layout: Any, device: Any, pin: Any
+        xp: Any,
+        mean: float,
+        std: float,
+        size: list[int],
+        generator: Any,
+        dtype: Any,
+        layout: Any,
+        device: Any,
+        pin: Any,
     ) -> Array:
         """A new tensor of normal numbers."""
         y = new_empty_array(xp, size, dtype, device, op)
@@ -560,7 +531,9 @@ def multinomial(xp: Any, x: Array, num_samples: int, replacement: bool, generato
     if x.ndim not in (1, 2) or x.shape[-1] == 0:
         raise ShapeError(f"{op}: one or two dims with at least one weight are needed, found shape {list(x.shape)}")
     if num_samples <= 0 or (not replacement and num_samples > x.shape[-1]):
-        raise OpError(f"{op}: {num_samples} samples can't be drawn from {x.shape[-1]} weights; use replacement or fewer")
+        raise OpError(
+            f"{op}: {num_samples} samples can't be drawn from {x.shape[-1]} weights; use replacement or fewer"
+        )
     weights = x.astype(FLOAT32) if x.dtype in HALF_TYPES else x
     total = weights.sum(axis=-1, keepdims=True)
     if x.size and (not weights.min() >= 0 or not xp.isfinite(total).all() or not (total > 0).all()):
@@ -598,7 +571,9 @@ def _declare_by_numpy() -> None:
     def binomial(xp: Any, count: Array, prob: Array, generator: Generator | None) -> Array:
         """Numbers of successes in ``count`` trials of probability ``prob``."""
         _require_floating(count.dtype, "aten::binomial")
-        return with_numpy(count, generator, lambda r, n: r.binomial(n.astype(np.int64), np.asarray(prob, np.float64)), xp)
+        return with_numpy(
+            count, generator, lambda r, n: r.binomial(n.astype(np.int64), np.asarray(prob, np.float64)), xp
+        )
 
     def standard_gamma(xp: Any, x: Array, generator: Generator | None) -> Array:
         """Gamma draws of unit scale whose shapes are the elements."""
@@ -661,4 +636,4 @@ def make_generator(device: Device | None, seed: int | None) -> Generator:
     return Generator(67280421310721 if seed is None else seed)
 
 
-__all__ = ["DEFAULT", "Generator", "bernoulli_numbers", "fill", "manual_seed", "uniform_numbers"]
+__all__ = ["DEFAULT", "Generator", "fill", "manual_seed"]

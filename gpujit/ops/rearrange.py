@@ -39,6 +39,9 @@ def pixel_unshuffle(xp: Any, x: Array, factor: int) -> Array:
     if factor < 1:
         raise ShapeError(f"{op}: downscale_factor is {factor}, expected at least 1")
     *lead, c, h, w = x.shape
+    if not x.size:
+        # PyTorch keeps the shape of an empty tensor here.
+        return x.copy()
     if h % factor or w % factor:
         raise ShapeError(f"{op}: downscale_factor={factor} does not divide height {h} and width {w}")
     k = len(lead)

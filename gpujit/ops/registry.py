@@ -170,7 +170,11 @@ def reduction(
     type_rule: TypeRule | None = None,
     onnx: object = None,
 ) -> Callable[[Body], Body]:
-    """Declare an operator over rows. ``half="native"`` hands half-precision arrays to the body as they are."""
+    """Declare an operator over rows.
+
+    ``half="native"`` hands half-precision arrays to the body as they are. ``half="promote"``: the result is half only
+    when all tensor operands together promote to it (otherwise the half operands decide).
+    """
 
     def declare(body: Body) -> Body:
         op = add_op(Op(text, "reduction", body, half=half, type_rule=type_rule, onnx=onnx))
@@ -274,7 +278,7 @@ def _make_kernel(op: Op, xp: Any) -> Callable[..., Any]:
 
 def check_writable(target: Array, op: str) -> None:
     """Refuse to write where several elements share one place (an expanded tensor). Raises ShapeError."""
-    if 0 in target.strides and any(st == 0 and n > 1 for st, n in zip(target.strides, target.shape, strict=True)):
+    if 0 in target.strides and target.size and any(st == 0 and n > 1 for st, n in zip(target.strides, target.shape, strict=True)):
         raise ShapeError(
             f"{op}: the tensor written to, of shape {target.shape}, has elements that share memory (it was expanded); "
             "clone it first"
@@ -345,7 +349,7 @@ def pointwise_types(rule: str, promoted: Any, first: Any) -> tuple[Any, Any]:
     return compute, None if rule == "any" else promoted
 
 
-def _wrap_number(value: Any, dtype: Any, xp: Any) -> Any:
+def wrap_number(value: Any, dtype: Any, xp: Any) -> Any:
     """A Python number as an operand next to arrays of ``dtype``: NumPy treats it as weak, but must not overflow."""
     kind = dtype.kind
     if kind in "iu" and not isinstance(value, bool):
@@ -356,6 +360,9 @@ def _wrap_number(value: Any, dtype: Any, xp: Any) -> Any:
             value &= (1 << bits) - 1
             if kind == "i" and value >= 1 << (bits - 1):
                 value -= 1 << bits
+    elif isinstance(value, bool) and kind in "fc":
+        # Functions of a bare bool would answer in float16.
+        value = float(value)
     return value
 
 
@@ -427,7 +434,7 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
                 if x.dtype != compute:
                     values[i] = x.astype(compute)
             else:
-                values[i] = _wrap_number(x, compute, xp)
+                values[i] = wrap_number(x, compute, xp)
         if not any_array:
             for i in positions:
                 if values[i] is not None:
@@ -455,8 +462,9 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
 
     def plan_number(kind: type, dtype: Any) -> tuple[Any] | None:
         compute, returned, _ = plan_for([xp.empty(1, dtype), kind(0)])
-        # Numbers outside the range of a narrow integer dtype wrap, which the general way sees to.
-        needs_wrap = kind is int and dtype.kind in "iu" and dtype.itemsize < 8 or dtype.kind == "u"
+        # What wrap_number changes takes the general way.
+        integers, narrow = dtype.kind in "iu", dtype.itemsize < 8 or dtype.kind == "u"
+        needs_wrap = integers and narrow if kind is int else kind is bool and dtype.kind in "fc"
         return (returned,) if compute == dtype and not needs_wrap else None
 
     same = _Memo(plan_same)
@@ -567,6 +575,7 @@ def _edge_kernel(op: Op, xp: Any) -> Callable[..., Any]:
         return y.astype(dtype) if type(y) is ndarray and y.dtype == float32 else y
 
     first = tensors[0]
+    promotes = op.half == "promote"
 
     def call(*args: Any) -> Any:
         x = args[first]
@@ -579,6 +588,9 @@ def _edge_kernel(op: Op, xp: Any) -> Callable[..., Any]:
         # An explicit dtype says what comes back; so does a float32 operand beside half ones.
         if not seen or (dtype_at is not None and args[dtype_at] is not None):
             return edge(y)
+        if promotes:
+            target = result_type(*(args[i] for i in tensors))
+            return narrow(y, target) if target in HALF_TYPES else edge(y)
         target = seen[0]
         for d in seen[1:]:
             target = promote(target, d)

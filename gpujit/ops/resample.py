@@ -169,7 +169,7 @@ def apply_table(xp: Any, x: Array, axis: int, table: Table) -> Array:
         term = _gather(xp, x, index, axis)
         if ended is not None:
             # Times weight zero is not enough where the element is infinite.
-            term[(slice(None),) * axis + (ended,)] = 0
+            term[(*(slice(None),) * axis, ended if xp is np else xp.asarray(ended))] = 0
         term *= xp.asarray(weight, x.dtype).reshape(shape)
         if total is None:
             total = term

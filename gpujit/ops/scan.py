@@ -142,7 +142,9 @@ def _part(x: Array, axis: int, start: int | None, stop: int | None, step: int | 
 
 
 @reduction(
-    "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor", out="out"
+    "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor",
+    out="out",
+    half="promote",
 )
 def diff(m: Any, x: Array, n: int, dim: int, prepend: Array | None, append: Array | None) -> Array:
     """The ``n``-th difference of neighbours along ``dim``; for bools, whether they differ."""

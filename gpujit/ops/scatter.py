@@ -1,4 +1,4 @@
-"""Gathering and scattering along a dim: gather, scatter, scatter_reduce, index_add, index_copy, index_fill, index_reduce."""
+"""Gathering and scattering along a dim: gather, scatter and its reductions, index_add, index_copy, index_fill."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def _within(source: Array, shape: tuple[int, ...]) -> Array:
 # ------------------------------------------------------------------------------------------------ gather
 
 
-@library("aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", half="native", out="out")
+@library(
+    "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", half="native", out="out"
+)
 def gather(xp: Any, x: Array, dim: int, index: Array, sparse_grad: bool) -> Array:
     """The elements of ``self`` at an index along ``dim``; the result has the shape of the index."""
     d = _check_gather(x, dim, index, "aten::gather")
@@ -97,7 +99,7 @@ def take_along_dim(xp: Any, x: Array, indices: Array, dim: int | None) -> Array:
 
 
 def _in_flat(xp: Any, target: Array, wide: bool, write: Callable[[Array], Any]) -> Array:
-    """``target`` after ``write`` has changed its elements, given as one row (in float32 for half types when ``wide``)."""
+    """``target`` after ``write`` has changed its elements, given as one row (``wide``: half types in float32)."""
     half = wide and target.dtype in HALF_TYPES
     if target.flags.c_contiguous and not half:
         write(target.reshape(-1))
@@ -109,7 +111,15 @@ def _in_flat(xp: Any, target: Array, wide: bool, write: Callable[[Array], Any]) 
     return target
 
 
-_UFUNCS = {"sum": "add", "add": "add", "prod": "multiply", "multiply": "multiply", "mean": "add", "amax": "maximum", "amin": "minimum"}
+_UFUNCS = {
+    "sum": "add",
+    "add": "add",
+    "prod": "multiply",
+    "multiply": "multiply",
+    "mean": "add",
+    "amax": "maximum",
+    "amin": "minimum",
+}
 
 
 def _identity(reduce: str, dtype: np.dtype[Any]) -> Any:
@@ -228,7 +238,9 @@ def _declare_scatters() -> None:
     library(f"aten::scatter_reduce.two(Tensor self, {rest}) -> Tensor", half="native", out="two_out")(
         reduced("scatter_reduce", False)
     )
-    library(f"aten::scatter_reduce_.two(Tensor(a!) self, {rest}) -> Tensor(a!)", half="native")(reduced("scatter_reduce_", True))
+    library(f"aten::scatter_reduce_.two(Tensor(a!) self, {rest}) -> Tensor(a!)", half="native")(
+        reduced("scatter_reduce_", True)
+    )
 
 
 _declare_scatters()
@@ -306,7 +318,10 @@ def _index_reduce(
     if reduce == "mean":
         counts = xp.bincount(index, minlength=len(t))
         counts += 1 if include_self else counts == 0
-        t[...] = cast(_divided(xp, cast(t, FLOAT32) if t.dtype in HALF_TYPES else t, counts.reshape((-1,) + (1,) * (t.ndim - 1))), t.dtype)
+        t[...] = cast(
+            _divided(xp, cast(t, FLOAT32) if t.dtype in HALF_TYPES else t, counts.reshape((-1,) + (1,) * (t.ndim - 1))),
+            t.dtype,
+        )
     return x
 
 

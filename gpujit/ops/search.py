@@ -28,8 +28,7 @@ def row_search(xp: Any, rows: Array, values: Array, right: bool) -> Array:
     """For each row its own binary search, all in step. Rows [..., N], values [..., M]."""
     n = rows.shape[-1]
     flat = rows.reshape(-1)
-    count = values.size // max(values.shape[-1], 1)
-    base = (xp.arange(count) * n).reshape(*values.shape[:-1], 1)
+    base = 0 if rows.ndim == 1 else (xp.arange(flat.size // n) * n).reshape(*rows.shape[:-1], 1)
     low = xp.zeros(values.shape, INT64)
     high = xp.full(values.shape, n, dtype=INT64)
     for _ in range(n.bit_length()):
@@ -52,11 +51,13 @@ def _search(xp: Any, boundaries: Array, values: Any, int32: bool, right: bool, s
         common = result_type(boundaries, values)
         boundaries, v = cast(boundaries, common), cast(v, common)
     elif v.dtype != boundaries.dtype:
-        raise DTypeError(f"{op}: values of dtype {v.dtype} and boundaries of dtype {boundaries.dtype} must have one dtype")
+        raise DTypeError(
+            f"{op}: values of dtype {v.dtype} and boundaries of dtype {boundaries.dtype} must have one dtype"
+        )
     if boundaries.ndim > 1 and boundaries.shape[:-1] != v.shape[:-1]:
         raise ShapeError(
-            f"{op}: boundaries of shape {list(boundaries.shape)} and values of shape {list(v.shape)} must agree in all dims "
-            "but the last, or boundaries must have one dim"
+            f"{op}: boundaries of shape {list(boundaries.shape)} and values of shape {list(v.shape)} must agree in all "
+            "dims but the last, or boundaries must have one dim"
         )
     boundaries, v = _ordered(boundaries, op), _ordered(v, op)
     if v.size == 0:
@@ -69,14 +70,11 @@ def _search(xp: Any, boundaries: Array, values: Any, int32: bool, right: bool, s
             raise ShapeError(f"{op}: sorter holds an index outside 0 to {n - 1}")
         first = (xp.arange(boundaries.size // max(n, 1)) * n).reshape(*boundaries.shape[:-1], 1)
         boundaries = boundaries.reshape(-1).take(sorter + first)
-    if boundaries.ndim == 1:
-        # NumPy searches NaN among NaNs, PyTorch puts it behind all.
-        found = boundaries.searchsorted(v, side="right" if right else "left")
-        found = xp.asarray(found)
-        if v.dtype.kind == "f" and not right and (v != v).any():
-            found = xp.where(v != v, boundaries.size, found)
-    elif boundaries.shape[-1] == 0:
+    if boundaries.shape[-1] == 0:
         found = xp.zeros(v.shape, INT64)
+    elif boundaries.ndim == 1 and not (v.dtype.kind == "f" and ((v != v).any() or (boundaries != boundaries).any())):
+        # NumPy sorts NaN where PyTorch doesn't, so those go the other way.
+        found = xp.asarray(boundaries.searchsorted(v, side="right" if right else "left"))
     else:
         found = row_search(xp, boundaries, v, right)
     return found.astype(INT32 if int32 else INT64, copy=False)
@@ -87,7 +85,7 @@ def _declare_bucketize() -> None:
     for overload, kind in (("Tensor", "Tensor"), ("Scalar", "Scalar")):
 
         def bucketize(xp: Any, x: Any, boundaries: Array, out_int32: bool, right: bool) -> Array:
-            """For each value the number of the bucket between rising boundaries; ``right`` opens buckets on the left."""
+            """For each value the number of its bucket between rising boundaries; ``right``: open on the left."""
             if boundaries.ndim != 1:
                 raise ShapeError(f"{op}: boundaries must have one dim, found shape {list(boundaries.shape)}")
             return _search(xp, boundaries, x, out_int32, right, None, op)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from gpujit.ir.values import Array
-from gpujit.ops.layout import BEFORE, cast, empty_format, empty_preserved, expand_to, is_channels_last, out_forms, wrap_dim, wrap_dims
+from gpujit.ops.layout import (
+    BEFORE,
+    cast,
+    empty_format,
+    empty_preserved,
+    is_channels_last,
+    out_forms,
+    wrap_dim,
+    wrap_dims,
+)
 from gpujit.ops.promotion import promote
 from gpujit.ops.registry import library
-from gpujit.support.errors import DTypeError, OpError, ShapeError
+from gpujit.support.errors import DTypeError, ShapeError
 
 # ------------------------------------------------------------------------------------------------ joining
 
@@ -28,17 +36,13 @@ def _one_dtype(tensors: Sequence[Array]) -> tuple[np.dtype[Any], Sequence[Array]
     return dtype, [cast(t, dtype) for t in tensors] if mixed else tensors
 
 
-def _is_skipped(t: Array) -> bool:
-    # A legacy: an empty tensor of one dim joins with anything.
-    return t.ndim == 1 and t.shape[0] == 0
-
-
 def concatenated(xp: Any, tensors: Sequence[Array], dim: int, op: str) -> Array:
     """The tensors joined along an existing dim; dtypes promote, empty 1-dim tensors are left out."""
     if not tensors:
         raise ShapeError(f"{op}: at least one tensor is needed, the list is empty")
     dtype, parts = _one_dtype(tensors)
-    kept = [t for t in parts if not (t.ndim == 1 and t.shape[0] == 0)] or list(parts[:1])
+    # A legacy: an empty tensor of one dim joins with anything.
+    kept = [t for t in parts if t.ndim != 1 or t.shape[0]] or list(parts[:1])
     first = kept[0]
     n = first.ndim
     if n == 0 or any(t.ndim == 0 for t in kept):
@@ -122,7 +126,7 @@ _declare_joins()
 
 @library("aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor", half="native", out="out")
 def chunk_cat(xp: Any, tensors: list[Array], dim: int, num_chunks: int) -> Array:
-    """Each tensor padded with zeros to ``num_chunks`` chunks along ``dim`` and flattened behind it; all side by side."""
+    """Each tensor padded with zeros to ``num_chunks`` chunks along ``dim`` and flattened behind it; side by side."""
     op = "aten::_chunk_cat"
     if not tensors or num_chunks < 1:
         raise ShapeError(f"{op}: at least one tensor and one chunk are needed")
@@ -155,22 +159,21 @@ def _repeated(xp: Any, x: Array, repeats: Sequence[int], op: str) -> Array:
     for r, s in zip(repeats, shape, strict=True):
         split += (1, s)
         grown += (r, s)
-    return expand_to(xp, x.reshape(split), tuple(grown)).reshape([r * s for r, s in zip(repeats, shape, strict=True)])
+    y = xp.empty([r * s for r, s in zip(repeats, shape, strict=True)], x.dtype)
+    y.reshape(grown)[...] = x.reshape(split)
+    return y
 
 
 @library("aten::repeat(Tensor self, SymInt[] repeats) -> Tensor", half="native", out="out")
 def repeat(xp: Any, x: Array, repeats: list[int]) -> Array:
     """The tensor repeated along each dim; more repeats than dims add dims in front."""
-    y = _repeated(xp, x, repeats, "aten::repeat")
-    return y.copy() if all(r == 1 for r in repeats) else y
+    return _repeated(xp, x, repeats, "aten::repeat")
 
 
 @library("aten::tile(Tensor self, SymInt[] dims) -> Tensor", half="native")
 def tile(xp: Any, x: Array, dims: list[int]) -> Array:
     """The tensor repeated along each dim; missing repeats in front count as 1."""
-    dims = [1] * (x.ndim - len(dims)) + list(dims)
-    y = _repeated(xp, x, dims, "aten::tile")
-    return y.copy() if all(r == 1 for r in dims) else y
+    return _repeated(xp, x, [1] * (x.ndim - len(dims)) + list(dims), "aten::tile")
 
 
 def _check_repeats(repeats: Array, op: str) -> None:
@@ -211,7 +214,8 @@ def _interleaved(xp: Any, x: Array, repeats: Any, dim: int | None, output_size: 
 
 
 @library(
-    "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor",
+    "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) "
+    "-> Tensor",
     half="native",
 )
 def repeat_interleave_tensor(xp: Any, x: Array, repeats: Array, dim: int | None, output_size: int | None) -> Array:
@@ -221,7 +225,8 @@ def repeat_interleave_tensor(xp: Any, x: Array, repeats: Array, dim: int | None,
 
 
 @library(
-    "aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor",
+    "aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) "
+    "-> Tensor",
     half="native",
 )
 def repeat_interleave_int(xp: Any, x: Array, repeats: int, dim: int | None, output_size: int | None) -> Array:
@@ -307,5 +312,3 @@ def rot90(xp: Any, x: Array, k: int, dims: list[int]) -> Array:
     if turns == 3:
         return _flipped(xp, x, (a,), op).swapaxes(a, b)
     return x.copy()
-
-

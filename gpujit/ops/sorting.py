@@ -72,7 +72,10 @@ def _declare_sort() -> None:
         """The indices that sort the tensor; the sort is always stable."""
         return sorted_along(xp, x, dim, descending, "aten::argsort")[1]
 
-    plain, stable = "Tensor self, int dim=-1, bool descending=False", "Tensor self, *, bool? stable, int dim=-1, bool descending=False"
+    plain, stable = (
+        "Tensor self, int dim=-1, bool descending=False",
+        "Tensor self, *, bool? stable, int dim=-1, bool descending=False",
+    )
     results, outs = "(Tensor values, Tensor indices)", "Tensor(a!) values, Tensor(b!) indices"
     written = "(Tensor(a!) values, Tensor(b!) indices)"
     library(f"aten::sort({plain}) -> {results}", half="native")(sort)
@@ -80,7 +83,9 @@ def _declare_sort() -> None:
     out_forms(f"aten::sort.values_stable({stable}, {outs}) -> {written}", of="aten::sort.stable")
     out_forms(f"aten::sort.values({plain}, *, {outs}) -> {written}", of="aten::sort")
     library(f"aten::argsort({plain}) -> Tensor", half="native")(argsort)
-    library(f"aten::argsort.stable({stable.replace('bool?', 'bool')}) -> Tensor", half="native", out="stable_out")(argsort_stable)
+    library(f"aten::argsort.stable({stable.replace('bool?', 'bool')}) -> Tensor", half="native", out="stable_out")(
+        argsort_stable
+    )
 
 
 _declare_sort()
@@ -93,7 +98,8 @@ def msort(xp: Any, x: Array) -> Array:
 
 
 @library(
-    "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)",
+    "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) "
+    "-> (Tensor values, Tensor indices)",
     half="native",
 )
 def topk(xp: Any, x: Array, k: int, dim: int, largest: bool, in_order: bool) -> tuple[Array, Array]:

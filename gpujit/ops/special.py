@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from gpujit.ir.values import Array
-from gpujit.ops import unary  # noqa: F401  # declares the entries that get special_ names
+import gpujit.ops.unary  # noqa: F401  # special_ names are given to what it declares
 from gpujit.ops.aliases import same_as
 from gpujit.ops.numeric import horner, in_blocks, monic, piecewise
 from gpujit.ops.pointwise import REAL_ONLY

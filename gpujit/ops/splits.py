@@ -122,7 +122,8 @@ def tensor_split_tensor(xp: Any, x: Array, tensor_indices_or_sections: Array, di
     where = tensor_indices_or_sections
     if where.dtype != "int64" or where.ndim > 1:
         raise ShapeError(
-            f"aten::tensor_split: indices or sections must be an int64 tensor of 0 or 1 dims, found {where.dtype} of {where.ndim}"
+            f"aten::tensor_split: indices or sections must be an int64 tensor of 0 or 1 dims, "
+            f"found {where.dtype} of {where.ndim}"
         )
     if where.ndim:
         return _by_indices(x, where.tolist(), dim, "aten::tensor_split")
@@ -137,14 +138,18 @@ def _declare_named_splits() -> None:
                 raise ShapeError(f"aten::{name}: at least {least} dims are needed, shape {list(x.shape)} has {x.ndim}")
             return dims[x.ndim > 1]
 
-        def equal(xp: Any, x: Array, sections: int, *, name: str = name, dim_of: Callable[[Array], int] = dim_of) -> list[Array]:
+        def equal(
+            xp: Any, x: Array, sections: int, *, name: str = name, dim_of: Callable[[Array], int] = dim_of
+        ) -> list[Array]:
             """Exactly ``sections`` pieces of one size."""
             d = dim_of(x)
             if sections <= 0 or x.shape[d] % sections:
                 raise ShapeError(f"aten::{name}: {sections} sections don't divide dim {d} of size {x.shape[d]}")
             return _by_sections(x, sections, d, f"aten::{name}")
 
-        def at(xp: Any, x: Array, indices: list[int], *, name: str = name, dim_of: Callable[[Array], int] = dim_of) -> list[Array]:
+        def at(
+            xp: Any, x: Array, indices: list[int], *, name: str = name, dim_of: Callable[[Array], int] = dim_of
+        ) -> list[Array]:
             """Pieces between successive indices."""
             return _by_indices(x, indices, dim_of(x), f"aten::{name}")
 

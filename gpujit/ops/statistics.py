@@ -11,7 +11,10 @@ from gpujit.ops.registry import out_form, reduction
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
-@reduction("aten::cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor")
+@reduction(
+    "aten::cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor",
+    half="promote",
+)
 def cov(m: Any, x: Array, correction: int, fweights: Array | None, aweights: Array | None) -> Array:
     """Covariance matrix of variables in rows and observations in columns; 0-dim for one variable."""
     if x.ndim > 2 or x.dtype == BOOL_:

@@ -82,7 +82,7 @@ def _slices(xp: Any, x: Array, dim: int, op: str) -> tuple[int, Array]:
 
 
 def _slice_runs(xp: Any, x: Array, d: int, rows: Array, order: Array | None) -> tuple[Array, Array, Array]:
-    """Distinct slices, the run of each slice and the lengths of runs; PyTorch gives the last two whether asked or not."""
+    """Distinct slices, the run of each slice and lengths of runs; PyTorch gives the last two unasked."""
     ordered = rows if order is None else rows[order]
     different = (ordered[1:] != ordered[:-1]).any(axis=1)
     starts, run_of, counts = _runs(xp, different, len(rows))
@@ -118,7 +118,8 @@ def unique_consecutive(
 ) -> tuple[Array, Array, Array]:
     """One element (or slice along a dim) for each run of equal ones, the run of each, and lengths of runs."""
     if dim is not None:
-        return unique_dim_consecutive(xp, x, dim, return_inverse, return_counts)
+        d, rows = _slices(xp, x, dim, "aten::unique_consecutive")
+        return _slice_runs(xp, x, d, rows, None)
     flat = x.reshape(-1)
     starts, run_of, counts = _runs(xp, flat[1:] != flat[:-1], flat.size)
     inverse = run_of.reshape(x.shape) if return_inverse else _no_result(xp)
@@ -148,7 +149,13 @@ def _declare_outs() -> None:
         f"aten::unique_dim.out(Tensor self, int dim, bool sorted=True, {inverse}, {counts}, {three}",
         f"aten::unique_consecutive.out(Tensor self, {inverse}, {counts}, int? dim=None, {three}",
         f"aten::unique_dim_consecutive.out(Tensor self, int dim, {inverse}, {counts}, {three}",
-        of=("aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive"),
+        of=(
+            "aten::_unique",
+            "aten::_unique2",
+            "aten::unique_dim",
+            "aten::unique_consecutive",
+            "aten::unique_dim_consecutive",
+        ),
     )
 
 

@@ -113,12 +113,12 @@ def box_iou_rotated(xp: Any, boxes1: Array, boxes2: Array) -> Array:
 def _hull_area(xp: Any, points: Array, valid: Array) -> Array:
     """Area of the convex polygon whose corners are the valid points, in any order, some of them twice."""
     count = valid.sum(-1)
-    first = points[(*np.ogrid[tuple(map(slice, count.shape))], valid.argmax(-1))]
+    first = points[(*xp.ogrid[tuple(map(slice, count.shape))], valid.argmax(-1))]
     points = xp.where(valid[..., None], points, first[..., None, :])
     center = (points * valid[..., None]).sum(-2) / xp.maximum(count, 1)[..., None]
     points = points - center[..., None, :]
     order = xp.arctan2(points[..., 1], points[..., 0]).argsort(-1)
-    points = points[(*np.ogrid[tuple(map(slice, order.shape))][:2], order)]
+    points = points[(*xp.ogrid[tuple(map(slice, order.shape))][:2], order)]
     area = abs(_cross(points, xp.roll(points, -1, -2)).sum(-1)) / 2
     return xp.where(count > 2, area, 0)
 

@@ -9,7 +9,7 @@ from gpujit.ir.source import CallSite
 from gpujit.support.errors import LimitError
 
 # Nodes after which inlining stops: files can be written whose full inlining is exponential.
-MAX_NODES = 1_000_000
+MAX_NODES = 200_000
 MAX_DEPTH = 200
 
 
@@ -19,9 +19,31 @@ def inlined(graph: Graph) -> Graph:
     Calls through an interface stay. Raises LimitError when the result would be too large or the calls recurse, and
     SourceError when a callee does not compile.
     """
+    compile_callees(graph)
     result = Graph(graph.name)
-    _Inliner().body(graph.block, result.block, {}, None, 0)
+    try:
+        _Inliner().body(graph.block, result.block, {}, None, 0)
+    except RecursionError:
+        raise LimitError(f"calls and blocks of {graph.name} are nested too deeply to be inlined") from None
     return result
+
+
+def compile_callees(graph: Graph) -> None:
+    """Make the graphs of all functions the graph may call, near ones first, so that none is made deep in a recursion.
+
+    Raises SourceError when one does not compile.
+    """
+    seen: set[Function] = set()
+    graphs = [graph]
+    for current in graphs:
+        for node in current.all_nodes():
+            function = callee(node)
+            if function is not None and function not in seen:
+                seen.add(function)
+                graphs.append(function.graph)
+            subgraph = node.attributes.get("Subgraph")
+            if isinstance(subgraph, Graph):
+                graphs.append(subgraph)
 
 
 def callee(node: Node) -> Function | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -12,14 +13,18 @@ from gpujit.ir.module import Function
 from gpujit.ir.source import CallSite
 from gpujit.ir.values import EnumValue, ScriptObject, namedtuple_class
 from gpujit.ops import table
+from gpujit.ops.containers import dict_key
 from gpujit.ops.overloads import candidates_for, resolve
+from gpujit.passes.inline import compile_callees
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.values import is_instance, tensor_to_list
-from gpujit.support.errors import InternalError, UnknownOperatorError
+from gpujit.support.errors import GpujitError, InternalError, LimitError, UnknownOperatorError
 
 # Beyond these a call gets a frame of its own: files can be written whose full inlining is exponential.
-MAX_INLINED_INSTRUCTIONS = 60_000
+MAX_INLINED_INSTRUCTIONS = 20_000
 MAX_INLINE_DEPTH = 48
+# Calls and blocks around a call that may still be inlined: each costs the lowerer a few frames of Python's.
+MAX_INLINE_NESTING = 96
 
 _SMALL = (T.INT, T.FLOAT, T.BOOL, T.STR, T.NONE, T.DEVICE, T.NUMBER, T.COMPLEX)
 
@@ -46,7 +51,12 @@ class Lowerer:
         """The code of a function or method. Raises SourceError when its source does not compile."""
         found = self._codes.get(function)
         if found is None:
-            found = self._codes[function] = _FunctionLowerer(self, function.name).function(function)
+            compile_callees(function.graph)
+            try:
+                found = _FunctionLowerer(self, function.name).function(function)
+            except RecursionError:
+                raise LimitError(f"the blocks of {function.name} are nested too deeply") from None
+            self._codes[function] = found
         return found
 
     def graph_code(self, graph: Graph) -> bc.Code:
@@ -68,6 +78,7 @@ class _FunctionLowerer:
         self.parts: dict[Value, list[Value]] = {}
         self.stack: list[Function] = []
         self.call: CallSite | None = None
+        self.nesting = 0
 
     # ---------------------------------------------------------------------------------------------- registers
 
@@ -129,6 +140,7 @@ class _FunctionLowerer:
 
     def block(self, block: Block, release_params: bool) -> None:
         """Lower a block's nodes. Values defined here are released after the last node of this block that needs them."""
+        self.nesting += 1
         last = _last_uses(block)
         dying: dict[Node, list[Value]] = {}
         kept = set(block.returns)
@@ -141,6 +153,7 @@ class _FunctionLowerer:
                 dying.setdefault(user, []).append(value)
         for node in block.nodes:
             self.node(node, dying.get(node, ()))
+        self.nesting -= 1
 
     def releases(self, dying: Sequence[Value]) -> tuple[int, ...]:
         out: list[int] = []
@@ -353,7 +366,11 @@ class _FunctionLowerer:
         self.add(node, bc.CALLM, name, ins, self.define(node.output), self.releases(dying))
 
     def invoke(self, node: Node, function: Function, arguments: Sequence[Value], dying: Sequence[Value]) -> None:
-        fits = len(self.result.instructions) < MAX_INLINED_INSTRUCTIONS and len(self.stack) < MAX_INLINE_DEPTH
+        fits = (
+            len(self.result.instructions) < MAX_INLINED_INSTRUCTIONS
+            and len(self.stack) < MAX_INLINE_DEPTH
+            and self.nesting < MAX_INLINE_NESTING
+        )
         if not fits or function in self.stack:
             ins = tuple(self.of(v) for v in arguments)
             getter = partial(self.owner.code, function)
@@ -530,7 +547,7 @@ def _tuple_slice(start: int, stop: int, value: tuple[Any, ...]) -> Any:
 
 
 def _make_dict(*items: Any) -> dict[Any, Any]:
-    return dict(zip(items[::2], items[1::2], strict=True))
+    return dict(zip(map(dict_key, items[::2]), items[1::2], strict=True))
 
 
 def _create_object(type_: T.ClassType) -> ScriptObject:
@@ -547,7 +564,11 @@ def _enum_value(value: EnumValue) -> Any:
 
 def _wait(future: Any) -> Any:
     if future.error is not None:
-        raise future.error
+        # A copy, since every failing wait adds its own place.
+        error = copy(future.error)
+        if isinstance(error, GpujitError):
+            error.frames = list(error.frames)
+        raise error
     return future.value
 
 

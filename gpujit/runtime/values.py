@@ -70,7 +70,7 @@ def tensor_to_list(value: Any, type_: T.Type) -> Any:
         t = t.element
     if value.ndim != rank:
         raise OpError(f"tolist: the annotated type {type_.annotation()} has {rank} dimensions, the tensor has {value.ndim}")
-    kinds = {T.INT: "iu", T.FLOAT: "f", T.BOOL: "b", T.COMPLEX: "c"}
+    kinds: dict[T.Type, str] = {T.INT: "iu", T.FLOAT: "f", T.BOOL: "b", T.COMPLEX: "c"}
     kind = value.dtype.kind if value.dtype.kind != "V" else "f"
     if kind not in kinds.get(t, ""):
         raise OpError(f"tolist: the annotated type {type_.annotation()} does not fit a tensor of dtype {value.dtype}")
@@ -92,6 +92,8 @@ def describe(value: Any) -> str:
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, (list, tuple)) and len(value) <= 6:
         return f"{type(value).__name__} of ({', '.join(describe(v) for v in value)})"
+    if isinstance(value, (ScriptObject, EnumValue)):
+        return f"value of {value.type.name}"
     return type(value).__name__
 
 

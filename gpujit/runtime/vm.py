@@ -160,22 +160,25 @@ def _located(error: Exception, code: bc.Code, pc: int) -> Exception:
     """The error to raise for one that came out of instruction ``pc``: with this frame's places added."""
     place, call = code.places[pc]
     frames = list(_frames(code.name, place, call))
-    if isinstance(error, ScriptRuntimeError) or getattr(error, "_frames", None) is not None:
-        error._frames = [*getattr(error, "_frames", []), *frames]  # type: ignore[union-attr]
+    if isinstance(error, GpujitError) and error.frames:
+        error.frames += frames
         _set_where(error)
         return error
     kind = code.kinds[pc]
-    if isinstance(error, GpujitError):
-        located: Any = error
+    located: GpujitError
+    if isinstance(error, RecursionError):
+        located = LimitError("calls are nested too deeply for this thread's stack")
+    elif isinstance(error, GpujitError):
+        located = error
         if isinstance(error, OpError) and "::" in kind and kind not in error.message and kind.split("::")[1] not in error.message:
             error.message = f"{kind}: {error.message}"
     else:
         located = ScriptRuntimeError(f"{kind or 'call'}: {_first_line(error)}")
         if isinstance(error, MemoryError):
             located.code = "memory"
-    located._frames = frames
+    located.frames = frames
     _set_where(located)
-    return located  # type: ignore[no-any-return]
+    return located
 
 
 def _first_line(error: Exception) -> str:
@@ -192,11 +195,11 @@ def _frames(name: str, place: SourceRange | None, call: CallSite | None) -> Any:
     yield name, place
 
 
-def _set_where(error: Any) -> None:
+def _set_where(error: GpujitError) -> None:
     serialized: list[str] = []
     original: list[str] = []
     # The most recent call comes last. A long recursion is cut in its middle.
-    frames = error._frames
+    frames = error.frames
     shown = frames if len(frames) <= 24 else [*frames[:12], *frames[-12:]]
     for function, place in reversed(shown):
         if place is None:

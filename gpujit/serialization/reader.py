@@ -99,6 +99,7 @@ def _read(
     if not isinstance(constants, (tuple, list)):
         raise PickleError("constants.pkl does not hold a tuple", file=archive.file, member="constants.pkl", code="pickle-arguments")
     resolver.constants = tuple(builder.plain(c) for c in constants)
+    resolver.check_signatures()
     root = _unpickle(archive, "data.pkl", "data", map_location, builder, devices)
     if not isinstance(root, ScriptObject) or not root.type.is_module:
         raise PickleError(
@@ -296,8 +297,11 @@ class _Builder:
                     return _MISFIT
                 value[k] = new
             return value
-        if t == T.FLOAT and type(value) is int:
-            return float(value)
+        if type(value) is int:
+            if t == T.FLOAT:
+                return float(value)
+            if not -(1 << 63) <= value < 1 << 63:
+                return _MISFIT
         if t == T.COMPLEX and type(value) in (int, float):
             return complex(value)
         if t == T.DEVICE and self.resolver.map_device is not None and has_type(value, t):

@@ -5,6 +5,8 @@ User errors chain nothing internal: they say what was found, what was expected, 
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class GpujitError(Exception):
     """Base of everything gpujit raises on purpose.
@@ -18,6 +20,8 @@ class GpujitError(Exception):
     def __init__(self, message: str, *, where: str = "", code: str | None = None) -> None:
         self.message = message
         self.where = where
+        # (function, source range) of a running program, innermost first; filled in by the interpreter.
+        self.frames: list[tuple[str, Any]] = []
         if code is not None:
             self.code = code
         super().__init__(message)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gpujit.ops.containers  # noqa: F401  # declares the entries
 from gpujit.ir.types import ClassType
 from gpujit.ir.values import ScriptObject
 from gpujit.ops import table

@@ -26,6 +26,12 @@ def numbers(shape: Any, dtype: Any = np.float32, seed: int = 1) -> np.ndarray:
     return (x + 1j * rng.standard_normal(shape)).astype(dtype) if np.dtype(dtype).kind == "c" else x.astype(dtype)
 
 
+def window(at: Any, stride: Any, dilation: Any, kernel: Any) -> tuple[slice, ...]:
+    """The elements one window meets."""
+    rows = zip(at, stride, dilation, kernel, strict=True)
+    return tuple(slice(p * s, p * s + d * (k - 1) + 1, d) for p, s, d, k in rows)
+
+
 def direct(x: Any, w: Any, bias: Any, stride: Any, low: Any, high: Any, dilation: Any, groups: int) -> np.ndarray:
     """The definition of convolution, one output element at a time."""
     x = np.pad(x, [(0, 0), (0, 0), *zip(low, high, strict=True)])
@@ -36,7 +42,7 @@ def direct(x: Any, w: Any, bias: Any, stride: Any, low: Any, high: Any, dilation
     per = w.shape[0] // groups
     for n, o, *at in product(*map(range, y.shape)):
         first = o // per * w.shape[1]
-        index = [slice(p * s, p * s + d * (k - 1) + 1, d) for p, s, d, k in zip(at, stride, dilation, w.shape[2:], strict=True)]
+        index = window(at, stride, dilation, w.shape[2:])
         y[(n, o, *at)] = (x[(n, slice(first, first + w.shape[1]), *index)] * w[o]).sum()
     return y if bias is None else y + bias.reshape(-1, *(1,) * len(sizes))
 
@@ -52,7 +58,7 @@ def scattered(x: Any, w: Any, stride: Any, padding: Any, extra: Any, dilation: A
     per = x.shape[1] // groups
     for n, c, *at in product(*map(range, x.shape)):
         o = c // per * w.shape[1]
-        index = [slice(p * s, p * s + d * (k - 1) + 1, d) for p, s, d, k in zip(at, stride, dilation, w.shape[2:], strict=True)]
+        index = window(at, stride, dilation, w.shape[2:])
         y[(n, slice(o, o + w.shape[1]), *index)] += x[(n, c, *at)] * w[c]
     cut = [slice(p, m - p) for p, m in zip(padding, full, strict=True)]
     assert len(cut) == rank
@@ -158,11 +164,12 @@ def test_transposed_scatters(case: Any) -> None:
     want = scattered(x, w, stride, padding, extra, dilation, groups)
     name = f"aten::conv_transpose{rank}d" + ("" if rank == 1 else ".input")
     assert_same(run(name, x, w, None, stride, padding, extra, groups, dilation), want)
-    with_bias = run(
-        "aten::_convolution", x, w, bias, stride, padding, dilation, True, extra, groups, False, False, True, True
-    )
+    rest = (stride, padding, dilation, True, extra, groups)
+    with_bias = run("aten::_convolution", x, w, bias, *rest, False, False, True, True)
     assert_same(with_bias, want + bias.reshape(-1, *(1,) * rank))
-    old = run("aten::_convolution.deprecated", x, w, bias, stride, padding, dilation, True, extra, groups, False, False, True)
+    old = run(
+        "aten::_convolution.deprecated", x, w, bias, stride, padding, dilation, True, extra, groups, False, False, True
+    )
     assert_same(old, with_bias)
 
 
@@ -221,7 +228,10 @@ def test_names_of_single_kernels() -> None:
         back = numbers((4, *w.shape))[:, :, 0]
         got = run(f"aten::slow_conv_transpose{rank}d", x, back, list(back.shape[2:]))
         assert_same(got, run(f"aten::conv_transpose{rank}d.input", x, back))
-    assert_same(run("aten::mkldnn_convolution", x2, w2, None, [1, 1], [2, 2], [1, 1], 1), run("aten::conv2d", x2, w2, None, [2, 2], [1, 1]))
+    assert_same(
+        run("aten::mkldnn_convolution", x2, w2, None, [1, 1], [2, 2], [1, 1], 1),
+        run("aten::conv2d", x2, w2, None, [2, 2], [1, 1]),
+    )
     assert_same(run("aten::convolution_overrideable", x2, w2, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1), plain2)
     with pytest.raises(ShapeError, match=r"thnn_conv2d: kernel_size is \[2, 2\]"):
         run("aten::thnn_conv2d", x2, w2, [2, 2])

@@ -20,11 +20,11 @@ NONE, MEAN, SUM = 0, 1, 2
 LOG2 = math.log(2)
 
 
-def f(*values: Any) -> np.ndarray:
+def f(*values: Any) -> Any:
     return np.array(values if len(values) > 1 else values[0], dtype=np.float32)
 
 
-def i(*values: Any) -> np.ndarray:
+def i(*values: Any) -> Any:
     return np.array(values if len(values) > 1 else values[0], dtype=np.int64)
 
 
@@ -33,11 +33,11 @@ def tensor(shape: Any, dtype: Any = np.float32, seed: int = 1) -> np.ndarray:
     return np.asarray(np.random.default_rng(seed).standard_normal(shape)).astype(dtype)
 
 
-def log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
+def log_softmax(x: np.ndarray, axis: int) -> Any:
     return x - np.log(np.exp(x).sum(axis, keepdims=True))
 
 
-def labels(shape: Any, classes: int, seed: int = 2) -> np.ndarray:
+def labels(shape: Any, classes: int, seed: int = 2) -> Any:
     return np.random.default_rng(seed).integers(0, classes, shape)
 
 
@@ -293,3 +293,12 @@ ERRORS: list[tuple[str, tuple[Any, ...], type, str]] = [
 def test_refused(name: str, args: tuple[Any, ...], error: type, text: str) -> None:
     with pytest.raises(error, match=text):
         run(name, *args)
+
+
+@pytest.mark.torch
+def test_half_beside_float32_gives_float32() -> None:
+    x, y = tensor((3, 4), np.float16), tensor((3, 4), seed=2)
+    for a, b in ((x, y), (y, x), (x, x)):
+        against_torch("aten::mse_loss", a, b, tolerance=2e-3)
+        against_torch("aten::smooth_l1_loss", a, b, tolerance=2e-3)
+        against_torch("aten::cosine_similarity", a, b, tolerance=2e-3)

@@ -26,13 +26,13 @@ def positive(n: int, dtype: Any = np.float32) -> np.ndarray:
     return (np.arange(n) * 0.3 + 0.7).astype(dtype)
 
 
-def normalised(x: np.ndarray, axes: tuple[int, ...], eps: float = EPS) -> np.ndarray:
+def normalised(x: np.ndarray, axes: tuple[int, ...], eps: float = EPS) -> Any:
     """The definition, in float64."""
     wide = x.astype(np.float64)
     return (wide - wide.mean(axes, keepdims=True)) / np.sqrt(wide.var(axes, keepdims=True) + eps)
 
 
-def channels(v: np.ndarray, ndim: int) -> np.ndarray:
+def channels(v: np.ndarray, ndim: int) -> Any:
     return v.reshape(-1, *(1,) * (ndim - 2))
 
 

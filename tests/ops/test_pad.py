@@ -13,6 +13,7 @@ from gpujit.support.errors import OpError, ShapeError
 from tests.ops.check import against_torch, assert_same, run
 
 ROW = np.array([[1, 2, 3, 4]], np.float32)
+DTYPES = [np.float32, np.float64, np.int64, np.int32, np.uint8, np.float16, ml_dtypes.bfloat16, np.complex64]
 NUMPY_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
@@ -64,7 +65,9 @@ def test_edges_follow_numpy(mode: str, shape: Any, pads: list[int]) -> None:
         assert_same(target, want)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int32, np.uint8, np.float16, ml_dtypes.bfloat16, np.complex64])
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, np.int64, np.int32, np.uint8, np.float16, ml_dtypes.bfloat16, np.complex64]
+)
 @pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
 def test_against_torch(mode: str, dtype: Any) -> None:
     """Dtypes, ranks, views and an empty batch."""
@@ -92,7 +95,14 @@ def test_constant_values(value: Any) -> None:
 @pytest.mark.parametrize(
     ("x", "pads", "mode", "value", "error", "message"),
     [
-        (ROW, [4, 0], "reflect", None, ShapeError, r"padding \(4, 0\) of dim 1 is too large, reflect padding of 4 elements allows 3"),
+        (
+            ROW,
+            [4, 0],
+            "reflect",
+            None,
+            ShapeError,
+            r"padding \(4, 0\) of dim 1 is too large, reflect padding of 4 elements allows 3",
+        ),
         (ROW[None], [0, 5, 0, 0], "circular", None, ShapeError, "circular padding of 4 elements allows 4"),
         (ROW, [1], "constant", None, ShapeError, "pad has 1 numbers, expected an even number"),
         (ROW, [1] * 6, "constant", None, ShapeError, "pad has 6 numbers, at most 4 fit"),
@@ -102,7 +112,14 @@ def test_constant_values(value: Any) -> None:
         (ROW[:, :0], [1, 1], "replicate", None, ShapeError, "has an empty dim besides the batch"),
         (ROW, [1, 1], "mirror", None, OpError, "mode is 'mirror', expected one of constant, reflect"),
         (ROW, [1, 1], "reflect", 2.0, OpError, "mode 'reflect' takes no value, found 2.0"),
-        (ROW.astype(np.int32), [1, 1], "constant", float("inf"), OpError, "value inf does not fit the input's dtype int32"),
+        (
+            ROW.astype(np.int32),
+            [1, 1],
+            "constant",
+            float("inf"),
+            OpError,
+            "value inf does not fit the input's dtype int32",
+        ),
         (ROW.astype(np.uint8), [1, 1], "constant", 256.0, OpError, "value 256.0 does not fit the input's dtype uint8"),
     ],
 )

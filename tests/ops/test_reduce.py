@@ -48,11 +48,11 @@ U8 = np.array([200, 100, 0], dtype=np.uint8)
 FLAGS = np.array([[True, False], [True, True]])
 
 
-def f(*values: Any) -> np.ndarray:
+def f(*values: Any) -> Any:
     return np.array(values if len(values) > 1 else values[0], dtype=np.float32)
 
 
-def i(*values: Any) -> np.ndarray:
+def i(*values: Any) -> Any:
     return np.array(values if len(values) > 1 else values[0], dtype=np.int64)
 
 

@@ -9,13 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.convert
-import gpujit.ops.environment
-import gpujit.ops.queries
-import gpujit.ops.scalar
-import gpujit.ops.scalar_math  # declares the entries
 from gpujit.ir.types import INT, EnumType
 from gpujit.ir.values import CPU, Device, EnumValue, QTensor, SparseTensor
+from gpujit.ops.queries import broadcast_sizes
 from gpujit.ops.registry import registered
 from gpujit.support.errors import DeviceError, DTypeError, GpujitError, OpError, ShapeError
 from tests.ops.check import against_torch, assert_same, run
@@ -405,7 +401,7 @@ def test_shapes_of_results() -> None:
     assert run("aten::broadcast_shapes", [3], [2, 1]) == [2, 3] and run("aten::broadcast_shapes", [1], [0]) == [0]
     assert run("prim::ReductionSizes", [2, 3, 4], [0, -1]) == [3]
     assert run("prim::ReductionSizes", [2, 3, 4], [1], True) == [2, 1, 4]
-    assert gpujit.ops.queries.broadcast_sizes([2, 1], [3], []) == [2, 3]
+    assert broadcast_sizes([2, 1], [3], []) == [2, 3]
     assert run("aten::_size_if_not_equal", [1], [1]) is None and run("aten::_size_if_not_equal", [1], [2]) == [1]
     assert run("aten::is_same_size", np.zeros(2), np.ones(2)) and not run(
         "aten::is_same_size", np.zeros(2), np.ones((2, 1))
