@@ -65,7 +65,7 @@ def adds_forever(graph: Graph) -> bool:
 
 
 def breaks(graph: Graph) -> bool:
-    next(graph.nodes).outputs[0].name = "x"
+    graph.outputs[0].uses.clear()
     return True
 
 
@@ -103,7 +103,7 @@ def test_a_pass_that_breaks_its_promises(pass_fn: Callable[[Graph], bool], after
 
 
 def test_a_pass_that_breaks_the_graph() -> None:
-    with pytest.raises(VerifyError, match="two values are named %x"):
+    with pytest.raises(VerifyError, match="lists 0 uses and is read 1 times"):
         check_pass(breaks, BEFORE, AFTER)
 
 

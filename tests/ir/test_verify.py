@@ -39,6 +39,9 @@ TEXT = """graph(%x : Tensor,
   return (%r)
 """
 
+A_CLASS = T.ClassType("__torch__.A")
+AN_ENUM = T.EnumType("__torch__.E", T.INT)
+
 
 class Named:
     """A graph and its values and nodes by name."""
@@ -332,10 +335,12 @@ def test_subgraphs_are_verified_themselves() -> None:
         ("cpu", T.DEVICE, False),
         ({"a": 1}, T.DictType(T.STR, T.INT), True),
         ({"a": 1}, T.DictType(T.INT, T.INT), False),
-        (EnumValue(T.EnumType("__torch__.E", T.INT), "X", 1), T.EnumType("__torch__.E", T.INT), True),
-        (1, T.EnumType("__torch__.E", T.INT), False),
-        (ScriptObject(T.ClassType("__torch__.A")), T.ClassType("__torch__.A"), True),
-        (ScriptObject(T.ClassType("__torch__.A")), T.ClassType("__torch__.B"), False),
+        (EnumValue(AN_ENUM, "X", 1), AN_ENUM, True),
+        (1, AN_ENUM, False),
+        (ScriptObject(A_CLASS), A_CLASS, True),
+        (ScriptObject(A_CLASS), T.ClassType("__torch__.B"), False),
+        # Another file may define another class of that name.
+        (ScriptObject(A_CLASS), T.ClassType("__torch__.A"), False),
         ([1], T.ANY_LIST, True),
         (None, T.GENERATOR, False),
     ],
