@@ -98,7 +98,7 @@ class ScriptMethod:
         """The source text as the archive holds it."""
         return _source_text(self._function)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the method. Tensors may be anything with ``__array__`` or ``__dlpack__``; results are NumPy arrays.
 
         Raises ArgumentError for arguments that do not fit, ScriptRuntimeError or OpError when the program fails.
@@ -119,13 +119,14 @@ def _source_text(function: Function) -> str:
 
 
 def _wrap(value: Any, program: _Program) -> Any:
-    """A result as callers see it: objects of scripted classes become modules or objects with attributes."""
+    """A result as callers see it: objects of scripted classes become modules, lists and dicts become the caller's own."""
     if isinstance(value, ScriptObject):
         return ScriptModule(value, program)
     if isinstance(value, list):
-        return [_wrap(v, program) for v in value] if any(isinstance(v, (ScriptObject, list, tuple, dict)) for v in value) else value
-    if type(value) is tuple:
-        return tuple(_wrap(v, program) for v in value)
+        return [_wrap(v, program) for v in value]
+    if isinstance(value, tuple):
+        items = [_wrap(v, program) for v in value]
+        return value._make(items) if hasattr(value, "_make") else tuple(items)
     if isinstance(value, dict):
         return {k: _wrap(v, program) for k, v in value.items()}
     return value
@@ -147,7 +148,7 @@ class ScriptModule:
 
     # ----------------------------------------------------------------------------------------------- calling
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` with the module's forward hooks around it. See ScriptMethod.__call__."""
         t = self._object.type
         function = t.methods.get("forward")
@@ -180,6 +181,8 @@ class ScriptModule:
         getter = t.methods.get(f"__{name}_getter")
         if getter is not None:
             return ScriptMethod(self._object, getter, self._program)()
+        if isinstance(getattr(type(self), name, None), property):
+            name = "forward"  # what the property (such as ``graph``) looked for in vain
         raise UnknownAttributeError(f"{t.name} has no attribute or method {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -18,7 +18,7 @@ from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
 from gpujit.ir.schema import Argument, Schema
 from gpujit.ir.source import Source
-from gpujit.ir.values import Device, EnumValue
+from gpujit.ir.values import Device, EnumValue, parse_device
 from gpujit.support.errors import SourceError
 
 _SIMPLE: dict[str, T.Type] = {
@@ -330,6 +330,8 @@ class ArchiveResolver:
                     value = EnumValue(enum, member, enum.members[member])
         if value is emit.NOT_LITERAL:
             raise fail(f"the value of {what} must be a literal", file.source, node, self.file)
+        if isinstance(value, Device) and self.map_device is not None:
+            value = parse_device(self.map_device(str(value)))
         if not _admits(type_, value):
             raise fail(f"{what} is declared as {type_.annotation()}; this value is not of that type", file.source, node, self.file)
         return value

@@ -39,13 +39,18 @@ def _causal(xp: Any, rows: int, columns: int) -> Array:
     return xp.arange(columns) > xp.arange(rows)[:, None]
 
 
-def _check_attention(op: str, q: Array, k: Array, v: Array, mask: Array | None, is_causal: bool, dropout_p: float) -> None:
+def _check_attention(
+    op: str, q: Array, k: Array, v: Array, mask: Array | None, is_causal: bool, dropout_p: float
+) -> None:
     check_same_dtype(op, query=q, key=k, value=v)
     if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
-        raise ShapeError(f"{op}: query, key and value need at least 2 dimensions, found {q.shape}, {k.shape}, {v.shape}")
+        raise ShapeError(
+            f"{op}: query, key and value need at least 2 dimensions, found {q.shape}, {k.shape}, {v.shape}"
+        )
     if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
         raise ShapeError(
-            f"{op}: query {q.shape} and key {k.shape} must agree in their last dim, key and value {v.shape} in the one before"
+            f"{op}: query {q.shape} and key {k.shape} must agree in their last dim, "
+            f"key and value {v.shape} in the one before"
         )
     if dropout_p:
         raise OpError(f"{op}: dropout_p={dropout_p} is a training feature; pass 0")
@@ -178,7 +183,9 @@ def _place_mask(op: str, shape: tuple[int, ...], mask: Array, mask_type: int | N
         return mask[:, None, None, :]
     if mask.shape == shape or (mask_type == 0 and mask.shape == shape[-2:]):
         return mask
-    raise ShapeError(f"{op}: a mask of shape {mask.shape} and mask_type {mask_type} does not fit scores of shape {shape}")
+    raise ShapeError(
+        f"{op}: a mask of shape {mask.shape} and mask_type {mask_type} does not fit scores of shape {shape}"
+    )
 
 
 @library(
@@ -233,7 +240,7 @@ def multi_head(
     mask: Array | None,
     mask_type: int | None,
 ) -> tuple[Array, Array]:
-    """Self- or cross-attention of ``[B, T, D]`` tensors in ``num_head`` heads, and the probabilities ``[B, H, T, S]``."""
+    """Attention of ``[B, T, D]`` tensors in ``num_head`` heads, and the probabilities ``[B, H, T, S]``."""
     _check_heads(op, query, embed_dim, num_head, qkv_weight)
     head = embed_dim // num_head
     if key is query and value is query:
@@ -259,7 +266,8 @@ def multi_head(
 
 @library(
     "aten::_native_multi_head_attention(Tensor query, Tensor key, Tensor value, int embed_dim, int num_head, "
-    "Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, Tensor? mask=None, bool need_weights=True, "
+    "Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, Tensor? mask=None, "
+    "bool need_weights=True, "
     "bool average_attn_weights=True, int? mask_type=None) -> (Tensor, Tensor)"
 )
 def native_multi_head_attention(
@@ -289,7 +297,8 @@ def native_multi_head_attention(
 
 
 @library(
-    "aten::_transformer_encoder_layer_fwd(Tensor src, int embed_dim, int num_heads, Tensor qkv_weight, Tensor qkv_bias, "
+    "aten::_transformer_encoder_layer_fwd(Tensor src, int embed_dim, int num_heads, Tensor qkv_weight, "
+    "Tensor qkv_bias, "
     "Tensor proj_weight, Tensor proj_bias, bool use_gelu, bool norm_first, float eps, Tensor norm_weight_1, "
     "Tensor norm_bias_1, Tensor norm_weight_2, Tensor norm_bias_2, Tensor ffn_weight_1, Tensor ffn_bias_1, "
     "Tensor ffn_weight_2, Tensor ffn_bias_2, Tensor? mask=None, int? mask_type=None) -> Tensor",
@@ -318,7 +327,7 @@ def transformer_encoder_layer_fwd(
     mask: Array | None,
     mask_type: int | None,
 ) -> Array:
-    """One encoder layer of ``src [B, T, D]``: self-attention and a two-layer network, each with its residual and norm."""
+    """An encoder layer of ``src [B, T, D]``: self-attention, then a two-layer network, each with residual and norm."""
     op = "aten::_transformer_encoder_layer_fwd"
     x = _layer_norm(xp, src, norm_weight_1, norm_bias_1, eps) if norm_first else src
     y = multi_head(
@@ -362,13 +371,14 @@ def _declare_nested(text: str) -> None:
 for _text in (
     "aten::_nested_tensor_from_mask(Tensor t, Tensor mask, bool mask_check=True) -> Tensor",
     (
-        "aten::_nested_tensor_from_tensor_list(Tensor[] list, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
-        "bool? pin_memory=None) -> Tensor"
+        "aten::_nested_tensor_from_tensor_list(Tensor[] list, ScalarType? dtype=None, Layout? layout=None, "
+        "Device? device=None, bool? pin_memory=None) -> Tensor"
     ),
     "aten::_nested_tensor_size(Tensor self) -> Tensor",
     "aten::_nested_tensor_strides(Tensor self) -> Tensor",
     "aten::_nested_tensor_softmax_with_shape(Tensor self, Tensor query) -> Tensor",
-    "aten::_nested_from_padded(Tensor padded, Tensor cpu_nested_shape_example, bool fuse_transform_0213=False) -> Tensor",
+    "aten::_nested_from_padded(Tensor padded, Tensor cpu_nested_shape_example, "
+    "bool fuse_transform_0213=False) -> Tensor",
     "aten::nested_to_padded_tensor(Tensor self, float padding, int[]? output_size=None) -> Tensor",
     "aten::to_padded_tensor(Tensor self, float padding, int[]? output_size=None) -> Tensor",
 ):

@@ -1,7 +1,7 @@
 """Contractions over named indices: ``einsum``, ``tensordot``, ``bilinear``.
 
-Two operands meet in one batched gemm: each is transposed to (batch, own, shared) order first. What an equation means for
-operands of given shapes is worked out once and kept.
+Two operands meet in one batched gemm: each is transposed to (batch, own, shared) order first. What an equation means
+for operands of given shapes is worked out once and kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OP = "aten::einsum"
 
 @dataclass(frozen=True, slots=True)
 class _Equation:
-    """Labels of each operand's dims and of the result's; dims under an ellipsis are labelled ``.0``, ``.1`` from the right."""
+    """Labels of the operands' dims and the result's; dims under an ellipsis are ``.0``, ``.1`` from the right."""
 
     operands: tuple[tuple[str, ...], ...]
     result: tuple[str, ...]
@@ -73,7 +73,9 @@ def _diagonal(x: Array, labels: tuple[str, ...]) -> tuple[Array, tuple[str, ...]
             i = labels.index(label)
             j = labels.index(label, i + 1)
             if x.shape[i] != x.shape[j]:
-                raise ShapeError(f"{_OP}: subscript {label!r} is repeated over dims of {x.shape[i]} and {x.shape[j]} elements")
+                raise ShapeError(
+                    f"{_OP}: subscript {label!r} is repeated over dims of {x.shape[i]} and {x.shape[j]} elements"
+                )
             x = x.diagonal(0, i, j)
             labels = (*(s for k, s in enumerate(labels) if k not in (i, j)), label)
     return x, labels

@@ -1,7 +1,7 @@
-"""Factorisations and solves that NumPy lacks: LU with pivots, LDL, triangular solves, reflectors, Cholesky with a report.
+"""Factorisations and solves that NumPy lacks: LU, LDL, triangular solves, reflectors, Cholesky with a report.
 
-Matrices come as ``[..., m, n]``; every step of an algorithm runs over the whole batch. Batches are flattened first, so the
-arrays here have three dims. Source of the algorithms: Golub and Van Loan, "Matrix Computations", chapters 3 to 5.
+Matrices come as ``[..., m, n]``; every step of an algorithm runs over the whole batch. Batches are flattened first, so
+the arrays here have three dims. Source of the algorithms: Golub and Van Loan, "Matrix Computations", chapters 3 to 5.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ def adjoint(a: Array) -> Array:
 
 def flat(a: Array, dims: int = 2) -> Array:
     """All batch dims as one; the last ``dims`` stay."""
-    return a.reshape((-1, *a.shape[a.ndim - dims :])) if a.size else a.reshape((count_of(a, dims), *a.shape[a.ndim - dims :]))
+    return (
+        a.reshape((-1, *a.shape[a.ndim - dims :]))
+        if a.size
+        else a.reshape((count_of(a, dims), *a.shape[a.ndim - dims :]))
+    )
 
 
 def count_of(a: Array, dims: int = 2) -> int:
@@ -63,6 +67,31 @@ def broadcast_batches(op: str, xp: Any, a: Array, b: Array) -> tuple[Array, Arra
     a = xp.broadcast_to(a, (*batch, *a.shape[-2:]))
     b = xp.broadcast_to(b, (*batch, *b.shape[-2:]))
     return flat(a), flat(b), batch
+
+
+# ------------------------------------------------------------------------------------------------- checks and reports
+
+
+def check_info(op: str, info: Array, what: str) -> None:
+    """Raise OpError for the first matrix of a batch that failed; ``what`` has a place for the number reported."""
+    if not info.any():
+        return
+    bad = int(np.flatnonzero(info.reshape(-1))[0])
+    where = f"(Batch element {bad}): " if info.ndim else ""
+    raise OpError(f"{op}: {where}{what.format(int(info.reshape(-1)[bad]))}")
+
+
+def check_rows(op: str, a: Array, b: Array, left: bool) -> None:
+    have = b.shape[-2] if left else b.shape[-1]
+    if have != a.shape[-1]:
+        raise ShapeError(f"{op}: Incompatible shapes of A and B for the equation: {a.shape} and {b.shape}")
+
+
+def lapack(op: str, routine: Any, *args: Any, **options: Any) -> Any:
+    try:
+        return routine(*args, **options)
+    except ValueError as e:  # numpy.linalg.LinAlgError is one
+        raise OpError(f"{op}: {e}") from None
 
 
 # ------------------------------------------------------------------------------------------------- LU
@@ -149,11 +178,26 @@ def lu_solve(xp: Any, lu: Array, pivots: Array, b: Array, adjoint_: bool) -> Arr
     return y
 
 
+def solve_from_lu(xp: Any, op: str, lu: Array, pivots: Array, b: Array, left: bool, adjoint_: bool) -> Array:
+    """X with ``A @ X = B`` (or ``X @ A = B``, or A's adjoint) from A's factorisation, batches broadcast."""
+    check_matrix(op, lu, "LU", square=True)
+    check_matrix(op, b, "B")
+    check_pair(op, lu, b)
+    check_pivots(op, lu, pivots)
+    check_rows(op, lu, b, left)
+    fl, fb, batch = broadcast_batches(op, xp, lu, b)
+    fp = flat(xp.broadcast_to(pivots, (*batch, pivots.shape[-1])), 1)
+    if left:
+        return lu_solve(xp, fl, fp, fb, adjoint_).reshape((*batch, *b.shape[-2:]))
+    # X @ A = B is A's adjoint times X's adjoint.
+    return adjoint(lu_solve(xp, fl, fp, adjoint(fb), not adjoint_)).reshape((*batch, *b.shape[-2:]))
+
+
 # ------------------------------------------------------------------------------------------------- triangles
 
 
 def solve_triangular(xp: Any, a: Array, b: Array, upper: bool, unit: bool) -> Array:
-    """Solutions of ``a @ x = b`` for flattened batches, reading one triangle of ``a``; a zero on the diagonal gives inf."""
+    """Solutions of ``a @ x = b``, flattened, reading one triangle of ``a``; a zero on the diagonal gives inf."""
     x = b.copy()
     n = a.shape[-1]
     for i in range(n - 1, -1, -1) if upper else range(n):
@@ -169,7 +213,7 @@ def solve_triangular(xp: Any, a: Array, b: Array, upper: bool, unit: bool) -> Ar
 
 
 def cholesky(xp: Any, a: Array) -> tuple[Array, Array]:
-    """Lower factors of flattened matrices, from their lower triangles, and the first minor that is not positive (0: all are)."""
+    """Lower factors of flattened matrices, and for each the first minor that is not positive (0: all are)."""
     count, n = a.shape[:2]
     info = xp.zeros(count, np.int32)
     try:
@@ -192,7 +236,7 @@ def cholesky(xp: Any, a: Array) -> tuple[Array, Array]:
 def ldl_factor(xp: Any, a: Array, hermitian: bool) -> tuple[Array, Array, Array]:
     """L (unit, below the diagonal) and D in one array, pivots as LAPACK's ``sytrf('L')`` counts them, and a report.
 
-    Bunch and Kaufman's diagonal pivoting, one matrix after the other: blocks of one or two rows differ between matrices.
+    Bunch and Kaufman's diagonal pivoting, one matrix after the other, as their blocks of one or two rows differ.
     A negative pair of pivots marks a block of two. Source: Golub and Van Loan, 4.4.
     """
     alpha = (1 + 17**0.5) / 8
@@ -299,7 +343,7 @@ def _reflector(xp: Any, a: Array, i: int) -> Array:
 
 
 def reflect(xp: Any, a: Array, tau: Array, c: Array, left: bool, adjoint_: bool) -> Array:
-    """``Q @ c`` or ``c @ Q`` (or with Q's adjoint), Q the product of the reflectors below ``a``'s diagonal; flattened."""
+    """``Q @ c`` or ``c @ Q`` (or with Q's adjoint), flattened; Q is the product of ``a``'s reflectors."""
     c = c.copy()
     k = tau.shape[1]
     # Reading from the left, Q is H0 H1 ...; the factor next to c acts first.

@@ -9,9 +9,9 @@ import numpy as np
 
 from gpujit.ir.dtypes import numpy_dtype
 from gpujit.ir.values import Array
+from gpujit.ops.decompositions import singular_values, svd_of
 from gpujit.ops.distance import vector_norm
 from gpujit.ops.factor import adjoint, check_matrix
-from gpujit.ops.linalg import singular_values, svd_of
 from gpujit.ops.promotion import real_of
 from gpujit.ops.registry import library, out_form
 from gpujit.support.errors import DTypeError, OpError, ShapeError
@@ -21,7 +21,9 @@ def _two_dims(op: str, a: Array, dim: Sequence[int]) -> tuple[int, int]:
     if len(dim) != 2:
         raise ShapeError(f"{op}: dim must be a 2-tuple. Got {list(dim)}")
     if a.ndim < 2 or any(not -a.ndim <= d < a.ndim for d in dim):
-        raise ShapeError(f"{op}: The input tensor A must have at least 2 dimensions holding dims {list(dim)}, it is {a.shape}")
+        raise ShapeError(
+            f"{op}: The input tensor A must have at least 2 dimensions holding dims {list(dim)}, it is {a.shape}"
+        )
     i, j = dim[0] % a.ndim, dim[1] % a.ndim
     if i == j:
         raise ShapeError(f"{op}: dims must be different. Got ({dim[0]}, {dim[1]})")
@@ -61,9 +63,7 @@ def _sums(xp: Any, op: str, a: Array, order: float, i: int, j: int, keepdim: boo
     return y if keepdim else y.reshape([n for d, n in enumerate(y.shape) if d not in (i, j)])
 
 
-def matrix_norm(
-    xp: Any, op: str, a: Array, order: Any, dim: Sequence[int], keepdim: bool, dtype: int | None
-) -> Array:
+def matrix_norm(xp: Any, op: str, a: Array, order: Any, dim: Sequence[int], keepdim: bool, dtype: int | None) -> Array:
     """A norm over two dims: ``fro``, ``nuc``, or 1, -1, 2, -2, inf, -inf."""
     i, j = _two_dims(op, a, dim)
     a = _in_dtype(op, a, dtype)
@@ -90,9 +90,7 @@ def linalg_matrix_norm(xp: Any, a: Array, order: Any, dim: Sequence[int], keepdi
     return matrix_norm(xp, "aten::linalg_matrix_norm", a, order, dim, keepdim, dtype)
 
 
-@library(
-    f'aten::linalg_matrix_norm.str_ord(Tensor self, str ord="fro", int[] dim=[-2, -1], {_TAIL}', out="str_ord_out"
-)
+@library(f'aten::linalg_matrix_norm.str_ord(Tensor self, str ord="fro", int[] dim=[-2, -1], {_TAIL}', out="str_ord_out")
 def linalg_matrix_norm_by_name(
     xp: Any, a: Array, order: str, dim: Sequence[int], keepdim: bool, dtype: int | None
 ) -> Array:
@@ -102,7 +100,7 @@ def linalg_matrix_norm_by_name(
 
 @library(f"aten::linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, {_TAIL}", out="out")
 def linalg_norm(xp: Any, a: Array, order: Any, dim: Sequence[int] | None, keepdim: bool, dtype: int | None) -> Array:
-    """A norm of a vector, or of matrices: over one dim the former, over two the latter; of everything when none is named."""
+    """A norm of vectors (over one dim) or of matrices (over two); of everything when no dim is named."""
     op = "aten::linalg_norm"
     if order is None:
         axes = None if dim is None else tuple(sorted(d % max(a.ndim, 1) for d in dim))
@@ -144,7 +142,8 @@ def nuclear_norm_over(xp: Any, a: Array, dim: Sequence[int], keepdim: bool) -> A
 
 
 @library(
-    "aten::linalg__powsum(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    "aten::linalg__powsum(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, "
+    "ScalarType? dtype=None) -> Tensor"
 )
 def linalg_powsum(xp: Any, a: Array, order: Any, dim: Any, keepdim: bool, dtype: int | None) -> Array:
     """The sum of ``|x| ** ord`` over ``dim``."""
@@ -315,12 +314,24 @@ def pinverse(xp: Any, a: Array, rcond: float) -> Array:
 
 
 for _text, _functional in (
-    ("{r}.atol_rtol_tensor_out(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False", "atol_rtol_tensor"),
-    ("{r}.atol_rtol_float_out(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False", "atol_rtol_float"),
+    (
+        "{r}.atol_rtol_tensor_out(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False",
+        "atol_rtol_tensor",
+    ),
+    (
+        "{r}.atol_rtol_float_out(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False",
+        "atol_rtol_float",
+    ),
     ("{r}.out(Tensor self, float tol, bool hermitian=False, *", ""),
     ("{r}.out_tol_tensor(Tensor input, Tensor tol, bool hermitian=False, *", "tol_tensor"),
-    ("{p}.atol_rtol_tensor_out(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False", "atol_rtol_tensor"),
-    ("{p}.atol_rtol_float_out(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False", "atol_rtol_float"),
+    (
+        "{p}.atol_rtol_tensor_out(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False",
+        "atol_rtol_tensor",
+    ),
+    (
+        "{p}.atol_rtol_float_out(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False",
+        "atol_rtol_float",
+    ),
     ("{p}.out(Tensor self, float rcond, bool hermitian=False, *", ""),
     ("{p}.out_rcond_tensor(Tensor self, Tensor rcond, bool hermitian=False, *", "rcond_tensor"),
 ):

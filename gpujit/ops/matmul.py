@@ -56,7 +56,9 @@ def product(op: str, xp: Any, a: Array, b: Array) -> Array:
         return xp.matmul(a, b)
     except ValueError:
         if not na or not nb:
-            raise ShapeError(f"{op}: both arguments need a dimension, their shapes are {a.shape} and {b.shape}") from None
+            raise ShapeError(
+                f"{op}: both arguments need a dimension, their shapes are {a.shape} and {b.shape}"
+            ) from None
         raise _shape_error(op, a, b) from None
 
 
@@ -185,7 +187,9 @@ def add_product(op: str, self: Array, y: Array, beta: Any, alpha: Any) -> Array:
         try:
             y += self if beta == 1 else self * _scalar(beta, y)
         except ValueError:
-            raise ShapeError(f"{op}: self of shape {self.shape} does not broadcast to the product's {y.shape}") from None
+            raise ShapeError(
+                f"{op}: self of shape {self.shape} does not broadcast to the product's {y.shape}"
+            ) from None
     return y
 
 
@@ -214,7 +218,8 @@ def addmm_dtype(xp: Any, self: Array, a: Array, b: Array, out_dtype: int, beta: 
 
 
 @library(
-    "aten::_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, bool use_gelu=False)"
+    "aten::_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, "
+    "bool use_gelu=False)"
     " -> Tensor",
     out="out",
 )
@@ -234,7 +239,9 @@ def gelu(xp: Any, x: Array) -> Array:
 
 
 @library(
-    "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", inplace=True, out="out"
+    "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+    inplace=True,
+    out="out",
 )
 def addmv(xp: Any, self: Array, a: Array, v: Array, beta: Any, alpha: Any) -> Array:
     """``beta * self + alpha * (a @ v)`` for a matrix and a vector."""
@@ -282,7 +289,9 @@ def addbmm(xp: Any, self: Array, a: Array, b: Array, beta: Any, alpha: Any) -> A
 
 
 @library(
-    "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", inplace=True, out="out"
+    "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+    inplace=True,
+    out="out",
 )
 def addr(xp: Any, self: Array, u: Array, v: Array, beta: Any, alpha: Any) -> Array:
     """``beta * self + alpha * outer(u, v)``; unlike the matrix products it promotes its operands."""
@@ -393,7 +402,9 @@ def linalg_vecdot(xp: Any, x: Array, y: Array, dim: int) -> Array:
     try:
         return xp.asarray((x.conj() * y).sum(axis=dim))
     except ValueError:
-        raise ShapeError(f"aten::linalg_vecdot: shapes {x.shape} and {y.shape} do not broadcast, or have no dim {dim}") from None
+        raise ShapeError(
+            f"aten::linalg_vecdot: shapes {x.shape} and {y.shape} do not broadcast, or have no dim {dim}"
+        ) from None
 
 
 # ----------------------------------------------------------------------------------------------- chains and powers
@@ -446,7 +457,9 @@ def linalg_multi_dot(xp: Any, tensors: Sequence[Array]) -> Array:
         matrices[-1] = matrices[-1][:, None]
     for i, m in enumerate(matrices):
         if m.ndim != 2:
-            raise ShapeError(f"{op}: tensor {i} must be a matrix (the first and last may be vectors), its shape is {m.shape}")
+            raise ShapeError(
+                f"{op}: tensor {i} must be a matrix (the first and last may be vectors), its shape is {m.shape}"
+            )
     y = _multiply_chain(op, matrices)
     if first == 1:
         y = y[0]
@@ -520,7 +533,8 @@ def weight_int8pack_mm(xp: Any, x: Array, w: Array, scales: Array) -> Array:
 
 
 @library(
-    "aten::_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor"
+    "aten::_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, "
+    "ScalarType? out_dtype=None) -> Tensor"
 )
 def grouped_mm(xp: Any, a: Array, b: Array, offs: Array | None, bias: Array | None, out_dtype: int | None) -> Array:
     """One product a group: ``offs`` holds the end of each group along the dimension the two operands share groups in.

@@ -26,11 +26,12 @@ from gpujit.ops.qtensor import (
     round_clip,
 )
 from gpujit.ops.quantized_embedding import EmbeddingPackedParams
-from gpujit.ops.quantized_layers import ConvPackedParams, LinearPackedParams, round_to_half
+from gpujit.ops.quantized_layers import ConvPackedParams, LinearPackedParams
 from gpujit.ops.quantized_rnn import CellParams
 from gpujit.ops.quantized_rules import RULES as QTENSOR_RULES
+from gpujit.ops.quantized_state import unpack_state
 from gpujit.ops.registry import library, prim
-from gpujit.support.errors import DTypeError, OpError, PickleError, ShapeError
+from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 __all__ = [
     "QTENSOR_RULES", "CellParams", "ConvPackedParams", "EmbeddingPackedParams", "LinearPackedParams", "unpack_state",
@@ -70,7 +71,8 @@ def quantize_per_tensor(xp: Any, x: Array, scale: float, zero_point: int, dtype:
 
 
 @library(
-    "aten::quantize_per_tensor.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, ScalarType dtype) -> Tensor",
+    "aten::quantize_per_tensor.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, ScalarType dtype)"
+    " -> Tensor",
     half="native",
 )
 def quantize_per_tensor_by_tensors(xp: Any, x: Array, scale: Array, zero_point: Array, dtype: int) -> QTensor:
@@ -79,7 +81,8 @@ def quantize_per_tensor_by_tensors(xp: Any, x: Array, scale: Array, zero_point: 
 
 
 @library(
-    "aten::quantize_per_tensor.tensors(Tensor[] tensors, Tensor scales, Tensor zero_points, ScalarType dtype) -> Tensor[]",
+    "aten::quantize_per_tensor.tensors(Tensor[] tensors, Tensor scales, Tensor zero_points, ScalarType dtype)"
+    " -> Tensor[]",
     half="native",
 )
 def quantize_tensors(xp: Any, tensors: Sequence[Array], scales: Array, zero_points: Array, dtype: int) -> list[QTensor]:
@@ -122,7 +125,9 @@ def quantize_per_channel(xp: Any, x: Array, scales: Array, zero_points: Array, a
     _check_float(op, x)
     low, high = limits(op, dtype)
     if not 0 <= axis < x.ndim or scales.shape != (x.shape[axis],) or zero_points.shape != scales.shape:
-        raise ShapeError(f"{op}: scales {scales.shape} and zero_points {zero_points.shape} do not fit dim {axis} of {x.shape}")
+        raise ShapeError(
+            f"{op}: scales {scales.shape} and zero_points {zero_points.shape} do not fit dim {axis} of {x.shape}"
+        )
     shape = [1] * x.ndim
     shape[axis] = -1
     y = x * (np.float32(1) / scales.astype(FLOAT32)).reshape(shape)
@@ -306,7 +311,9 @@ def _fake(xp: Any, x: Array, scale: Any, zero: Any, low: int, high: int, with_ma
     return y, mask
 
 
-def _fake_tensor(xp: Any, op: str, x: Array, scale: float, zero: int, low: int, high: int, mask: bool) -> tuple[Array, Any]:
+def _fake_tensor(
+    xp: Any, op: str, x: Array, scale: float, zero: int, low: int, high: int, mask: bool
+) -> tuple[Array, Any]:
     _check_range(op, low, high)
     if x.dtype.kind != "f":
         raise DTypeError(f"{op}: self must be floating point, it is {x.dtype}")
@@ -343,7 +350,8 @@ def fake_quantize_per_tensor(xp: Any, x: Array, scale: float, zero_point: int, l
 
 
 @library(
-    f"aten::fake_quantize_per_tensor_affine.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, {_RANGE}) -> Tensor"
+    f"aten::fake_quantize_per_tensor_affine.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, "
+    f"{_RANGE}) -> Tensor"
 )
 def fake_quantize_by_tensors(xp: Any, x: Array, scale: Array, zero_point: Array, low: int, high: int) -> Array:
     """The same, for a scale and a zero point held in tensors of one element."""
@@ -377,15 +385,19 @@ def fake_quantize_cachemask_by_tensors(
 
 
 @library(
-    f"aten::fake_quantize_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, {_RANGE}) -> Tensor"
+    f"aten::fake_quantize_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, {_RANGE})"
+    " -> Tensor"
 )
-def fake_quantize_per_channel(xp: Any, x: Array, scale: Array, zero_point: Array, axis: int, low: int, high: int) -> Array:
+def fake_quantize_per_channel(
+    xp: Any, x: Array, scale: Array, zero_point: Array, axis: int, low: int, high: int
+) -> Array:
     """Fake quantisation with one scale and zero point for each index along ``axis``."""
     return _fake_channels(xp, "aten::fake_quantize_per_channel_affine", x, scale, zero_point, axis, low, high, False)[0]
 
 
 @library(
-    f"aten::fake_quantize_per_channel_affine_cachemask(Tensor self, Tensor scale, Tensor zero_point, int axis, {_RANGE})"
+    f"aten::fake_quantize_per_channel_affine_cachemask(Tensor self, Tensor scale, Tensor zero_point, int axis, "
+    f"{_RANGE})"
     " -> (Tensor output, Tensor mask)"
 )
 def fake_quantize_channel_cachemask(
@@ -410,7 +422,8 @@ def fake_quantize_learnable(
 
 
 @library(
-    f"aten::_fake_quantize_learnable_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, {_RANGE}, "
+    f"aten::_fake_quantize_learnable_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, "
+    f"{_RANGE}, "
     "float grad_factor=1.) -> Tensor"
 )
 def fake_quantize_learnable_per_channel(
@@ -420,108 +433,3 @@ def fake_quantize_learnable_per_channel(
     zeros = xp.rint(zero_point).clip(low, high).astype("int64")
     op = "aten::_fake_quantize_learnable_per_channel_affine"
     return _fake_channels(xp, op, x, scale, zeros, axis, low, high, False)[0]
-
-
-# ------------------------------------------------------------------------------------------------- archives
-
-
-def _fail(name: str, found: str) -> PickleError:
-    return PickleError(f"the state of a {name} does not fit it: {found}", code="pickle-arguments")
-
-
-def _unwrap(value: Any) -> Any:
-    """The packed parameters inside what the reader may still hold wrapped."""
-    inner = getattr(value, "value", None)
-    return inner if isinstance(inner, LinearPackedParams) else value
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "dtype") and hasattr(value, "ndim") and type(value) is not QTensor
-
-
-def _unpack_linear(name: str, state: Any) -> LinearPackedParams:
-    if not isinstance(state, (tuple, list)) or len(state) != 2:
-        raise _fail(name, "expected a pair of weight and bias")
-    weight, bias = state
-    if len(getattr(weight, "shape", ())) != 2 or not (type(weight) is QTensor or weight.dtype.kind == "f"):
-        raise _fail(name, "the weight is no matrix of numbers")
-    if bias is not None and (not _is_array(bias) or bias.shape != (weight.shape[0],)):
-        raise _fail(name, "the bias does not fit the weight")
-    if type(weight) is QTensor:
-        return LinearPackedParams(weight, bias)
-    return LinearPackedParams(round_to_half(weight.astype(FLOAT32)), bias)
-
-
-def _unpack_conv(name: str, state: Any, rank: int) -> ConvPackedParams:
-    if not isinstance(state, (tuple, list)) or len(state) not in (3, 6):
-        raise _fail(name, "expected version, tensors and optional tensors")
-    if len(state) == 6:
-        # The first format: weight, bias and lists of one-element tensors.
-        weight, bias, *lists, groups = state
-        try:
-            numbers = [rank, *(int(v.item()) for part in lists for v in part), *([0] * rank), int(groups.item()), 0]
-        except (AttributeError, TypeError, ValueError):
-            raise _fail(name, "expected lists of numbers") from None
-    else:
-        version, first, second = state
-        try:
-            if str(version) == "2":
-                numbers, weight, bias = [int(v) for v in first[0].tolist()], first[1], second[0]
-            elif version == 3:
-                numbers, weight, bias = [int(v) for v in first], second[1], second[2]
-            else:
-                raise _fail(name, f"version {version!r} is not known")
-        except (AttributeError, TypeError, ValueError, IndexError):
-            raise _fail(name, "the tensors are not those of its version") from None
-    if type(weight) is not QTensor or weight.values.ndim != rank + 2 or len(numbers) != 4 * rank + 3 or numbers[0] != rank:
-        raise _fail(name, f"the weight or its numbers are not those of a convolution over {rank} dims")
-    stride, padding, dilation, extra = (tuple(numbers[1 + i * rank : 1 + (i + 1) * rank]) for i in range(4))
-    groups, transpose = numbers[-2], bool(numbers[-1])
-    limit = 1 << 20
-    if not all(0 < n < limit for n in stride + dilation) or not all(0 <= n < limit for n in padding + extra) or groups < 1:
-        raise _fail(name, "its stride, padding, dilation or groups are out of range")
-    channels = weight.shape[1] * groups if transpose else weight.shape[0]
-    if bias is not None and (not _is_array(bias) or bias.shape != (channels,)):
-        raise _fail(name, "the bias does not fit the weight")
-    return ConvPackedParams(weight, bias, stride, padding, dilation, groups, extra, transpose)
-
-
-def _unpack_cell(name: str, state: Any) -> CellParams:
-    if not isinstance(state, (tuple, list)) or len(state) != 5 or not isinstance(state[4], (list, tuple)):
-        raise _fail(name, "expected a kind, tensors, floats, ints and packed parameters")
-    kind, tensors, _, numbers, packed = state
-    layers = [_unwrap(p) for p in packed]
-    if len(layers) != 2 or not all(isinstance(p, LinearPackedParams) for p in layers):
-        raise _fail(name, "expected two packed linear layers")
-    if kind not in ("quantized_dynamic", "quantized_fp16"):
-        raise _fail(name, f"cells of kind {kind!r} are not supported; use dynamic or half-precision ones")
-    return CellParams(str(kind), layers[0], layers[1], list(tensors), bool(numbers and numbers[0]))
-
-
-def _unpack_embedding(name: str, state: Any) -> EmbeddingPackedParams:
-    try:
-        version, (weight,), _, (bits,) = state
-    except (TypeError, ValueError):
-        raise _fail(name, "expected a version, one weight and its number of bits") from None
-    if version != 1 or type(weight) is not QTensor or weight.values.ndim != 2 or weight.axis != 0 or bits not in (4, 8):
-        raise _fail(name, "the weight is no matrix quantised by rows to 4 or 8 bits")
-    return EmbeddingPackedParams(weight, int(bits))
-
-
-def unpack_state(class_name: str, state: Any) -> object:
-    """The packed parameters that an archive stores as ``state`` of a C++ class such as ``LinearPackedParamsBase``.
-
-    Raises PickleError when the class is unknown or the state is not one of it.
-    """
-    name = class_name.rpartition(".classes.")[2]
-    if name == "quantized.LinearPackedParamsBase":
-        return _unpack_linear(name, state)
-    if name in ("quantized.Conv2dPackedParamsBase", "quantized.Conv3dPackedParamsBase"):
-        return _unpack_conv(name, state, 2 if "Conv2d" in name else 3)
-    if name == "quantized.EmbeddingPackedParamsBase":
-        return _unpack_embedding(name, state)
-    if name == "rnn.CellParamsBase":
-        return _unpack_cell(name, state)
-    raise PickleError(f"objects of the C++ class {class_name} are not supported", code="pickle-class")
-
-

@@ -20,7 +20,8 @@ from gpujit.support.errors import DTypeError, OpError, ShapeError
 _PACKED = "__torch__.torch.classes.quantized.EmbeddingPackedParamsBase"
 _BAG_TAIL = (
     "Tensor? offsets=None, bool scale_grad_by_freq=False, int mode=0, bool pruned_weights=False, "
-    "Tensor? per_sample_weights=None, Tensor? compressed_indices_mapping=None, bool include_last_offset=False) -> Tensor"
+    "Tensor? per_sample_weights=None, Tensor? compressed_indices_mapping=None, "
+    "bool include_last_offset=False) -> Tensor"
 )
 
 
@@ -200,7 +201,10 @@ def embedding_bag_unpack(xp: Any, p: Any) -> QTensor:
 
 
 def _declare_lookup(kind: str) -> None:
-    @library(f"quantized::embedding_{kind}({_PACKED} weight, Tensor indices, bool pruned_weights=False) -> Tensor", half="native")
+    @library(
+        f"quantized::embedding_{kind}({_PACKED} weight, Tensor indices, bool pruned_weights=False) -> Tensor",
+        half="native",
+    )
     def lookup(xp: Any, p: Any, indices: Array, pruned_weights: bool) -> Array:
         """The float32 rows at the indices."""
         op = f"quantized::embedding_{kind}"

@@ -81,7 +81,7 @@ class LinearPackedParams(_Weight):
 
 @dataclass(eq=False)
 class ConvPackedParams(_Weight):
-    """Weight, bias and numbers of a convolution over ``len(stride)`` dims; one dim is stored as two, the first of size 1."""
+    """Weight, bias and numbers of a convolution; one over one dim is stored as one over two, the first of size 1."""
 
     weight: QTensor
     bias: Array | None
@@ -125,7 +125,15 @@ def _largest(code: int, zero_point: int) -> int:
 
 
 def requantize(
-    xp: Any, sums: Array, bias: Array | None, input_scale: float, weight_scale: Any, scale: float, zero: int, code: int, relu: bool
+    xp: Any,
+    sums: Array,
+    bias: Array | None,
+    input_scale: float,
+    weight_scale: Any,
+    scale: float,
+    zero: int,
+    code: int,
+    relu: bool,
 ) -> Array:
     """Sums of products as integers under the output's scale; per-channel scales broadcast over ``sums``."""
     product = np.float32(input_scale) * weight_scale
@@ -214,7 +222,8 @@ def linear_leaky_relu(xp: Any, x: Any, p: Any, scale: float, zero_point: int, ne
 
 
 @library(
-    f"quantized::linear_tanh(Tensor X, {_LINEAR} W_prepack, float Y_scale_i, int Y_zero_point_i) -> Tensor Y", half="native"
+    f"quantized::linear_tanh(Tensor X, {_LINEAR} W_prepack, float Y_scale_i, int Y_zero_point_i) -> Tensor Y",
+    half="native",
 )
 def linear_tanh(xp: Any, x: Any, p: Any, scale: float, zero_point: int) -> QTensor:
     """A quantised linear layer followed by tanh; nothing is rounded in between."""
@@ -333,7 +342,8 @@ def _conv_dynamic(xp: Any, op: str, x: Array, p: Any, reduce_range: bool, rank: 
 
 
 def _pack(
-    op: str, weight: Any, bias: Array | None, stride: Sequence[int], padding: Sequence[int], output_padding: Sequence[int],
+    op: str, weight: Any, bias: Array | None, stride: Sequence[int], padding: Sequence[int],
+    output_padding: Sequence[int],
     dilation: Sequence[int], groups: int, rank: int, transpose: bool,
 ) -> ConvPackedParams:  # fmt: skip
     check_quantised(op, weight=weight)
@@ -380,7 +390,15 @@ def _declare_conv(rank: int) -> None:
                 half="native",
             )
             def run_old(
-                xp: Any, x: Any, p: Any, stride: Any, padding: Any, dilation: Any, groups: int, scale: float, zero_point: int
+                xp: Any,
+                x: Any,
+                p: Any,
+                stride: Any,
+                padding: Any,
+                dilation: Any,
+                groups: int,
+                scale: float,
+                zero_point: int,
             ) -> QTensor:
                 """The same; the numbers that count are the packed ones."""
                 return _conv(xp, full, x, p, scale, zero_point, rank, relu, False)
@@ -395,7 +413,9 @@ def _declare_conv(rank: int) -> None:
 
     numbers = "int[] stride, int[] padding, int[] dilation, int groups"
 
-    def pack(xp: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> ConvPackedParams:
+    def pack(
+        xp: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
+    ) -> ConvPackedParams:
         """Packed parameters of a convolution."""
         return _pack(f"{name}_prepack", weight, bias, stride, padding, (), dilation, groups, rank, False)
 
@@ -423,7 +443,8 @@ def _declare_conv(rank: int) -> None:
         return _conv_dynamic(xp, f"{turned}_dynamic", x, p, reduce_range, rank, True)
 
     @library(
-        f"{turned}_prepack(Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] output_padding, int[] dilation, "
+        f"{turned}_prepack(Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] output_padding, "
+        "int[] dilation, "
         f"int groups) -> {base}",
         half="native",
     )

@@ -126,9 +126,7 @@ def _mul_number(xp: Any, op: str, x: Any, number: Any, relu: bool) -> QTensor:
     return _relu_values(xp, y) if relu else y
 
 
-def _declare_binary(
-    base: str, both: Callable[..., QTensor], number: Callable[..., QTensor], relu: bool
-) -> None:
+def _declare_binary(base: str, both: Callable[..., QTensor], number: Callable[..., QTensor], relu: bool) -> None:
     name = f"quantized::{base}_relu" if relu else f"quantized::{base}"
 
     @library(f"{name}(Tensor qa, Tensor qb, float scale, int zero_point) -> Tensor qc", half="native")
@@ -172,7 +170,14 @@ for _relu in (False, True):
 
 
 def concatenate(
-    xp: Any, op: str, tensors: Sequence[Any], dim: int, scale: float | None, zero_point: int | None, relu: bool, new_dim: bool
+    xp: Any,
+    op: str,
+    tensors: Sequence[Any],
+    dim: int,
+    scale: float | None,
+    zero_point: int | None,
+    relu: bool,
+    new_dim: bool,
 ) -> QTensor:
     """Quantised tensors one after the other along ``dim``, all under one scale (the first one's by default)."""
     if not tensors:
@@ -332,7 +337,17 @@ for _row in _THROUGH_FLOAT:
 
 
 def _batch_norm(
-    xp: Any, op: str, x: Any, weight: Any, bias: Any, mean: Array, var: Array, eps: float, scale: float, zero: int, relu: bool
+    xp: Any,
+    op: str,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Array,
+    var: Array,
+    eps: float,
+    scale: float,
+    zero: int,
+    relu: bool,
 ) -> QTensor:
     check_quantised(op, qx=x)
     check_per_tensor(op, x)

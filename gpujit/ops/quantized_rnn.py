@@ -42,9 +42,7 @@ class CellParams:
         return half_linear(xp, op, x, p)
 
 
-def _run_layer(
-    xp: Any, op: str, x: Array, spans: Spans, cell: CellParams, h: Array, c: Array | None, y: Array
-) -> None:
+def _run_layer(xp: Any, op: str, x: Array, spans: Spans, cell: CellParams, h: Array, c: Array | None, y: Array) -> None:
     """One direction over all rows; the states are updated in place and hidden states written to ``y``."""
     inputs = cell.linear(xp, op, x, cell.w_ih)
     for start, count in spans:
@@ -82,7 +80,8 @@ def _run(
 
 @library(
     f"aten::quantized_lstm.input(Tensor input, Tensor[] hx, {_CELL}[] params, bool has_biases, int num_layers, "
-    "float dropout, bool train, bool bidirectional, bool batch_first, *, ScalarType? dtype=None, bool use_dynamic=False)"
+    "float dropout, bool train, bool bidirectional, bool batch_first, *, ScalarType? dtype=None, "
+    "bool use_dynamic=False)"
     " -> (Tensor, Tensor, Tensor)"
 )
 def quantized_lstm_input(
@@ -134,7 +133,8 @@ def quantized_lstm_data(
 
 
 @library(
-    f"aten::quantized_gru.input(Tensor input, Tensor hx, {_CELL}[] params, bool has_biases, int num_layers, float dropout, "
+    f"aten::quantized_gru.input(Tensor input, Tensor hx, {_CELL}[] params, bool has_biases, int num_layers, "
+    "float dropout, "
     "bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)"
 )
 def quantized_gru_input(
@@ -184,7 +184,8 @@ def quantized_gru_data(
 
 
 @library(
-    f"quantized::quantized_lstm_cell_dynamic(Tensor input, Tensor[] hx, {_LINEAR} w_ih, {_LINEAR} w_hh, Tensor bias_ih, "
+    f"quantized::quantized_lstm_cell_dynamic(Tensor input, Tensor[] hx, {_LINEAR} w_ih, {_LINEAR} w_hh, "
+    "Tensor bias_ih, "
     "Tensor bias_hh) -> (Tensor, Tensor)"
 )
 def quantized_lstm_cell_dynamic(

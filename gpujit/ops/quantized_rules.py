@@ -1,7 +1,7 @@
 """What plain operators do when an argument is a quantised tensor.
 
-``RULES`` maps the full name of an operator to a function of the array module and the operator's arguments; the interpreter
-asks it before the plain entry. Operators that only move elements, or compare them, run on the integers.
+``RULES`` maps the full name of an operator to a function of the array module and the operator's arguments; the
+interpreter asks it before the plain entry. Operators that only move elements, or compare them, run on the integers.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ RULES: dict[str, Rule] = {}
 # Elements keep their values; per-channel tensors are refused where dims move or shrink.
 _MOVES = (
     "view", "reshape", "flatten.using_ints", "permute", "transpose.int", "t", "unsqueeze", "squeeze", "squeeze.dim",
-    "squeeze.dims", "select.int", "slice.Tensor", "narrow", "expand", "chunk", "split.Tensor", "split_with_sizes", "split.sizes",
-    "unbind.int", "index_select", "repeat", "flip", "roll", "channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "unfold",
+    "squeeze.dims", "select.int", "slice.Tensor", "narrow", "expand", "chunk", "split.Tensor", "split_with_sizes",
+    "split.sizes",
+    "unbind.int", "index_select", "repeat", "flip", "roll", "channel_shuffle", "pixel_shuffle", "pixel_unshuffle",
+    "unfold",
     "movedim.int", "movedim.intlist", "unflatten.int", "tile", "unsafe_chunk", "unsafe_split.Tensor", "numpy_T", "mT",
     "swapaxes", "swapdims", "moveaxis.int", "moveaxis.intlist", "upsample_nearest1d", "upsample_nearest1d.vec",
     "upsample_nearest2d", "upsample_nearest2d.vec", "upsample_nearest3d", "upsample_nearest3d.vec", "as_strided",
-    "max_pool1d", "max_pool2d", "max_pool3d", "index.Tensor", "gather", "diagonal", "reflection_pad1d", "reflection_pad2d",
+    "max_pool1d", "max_pool2d", "max_pool3d", "index.Tensor", "gather", "diagonal", "reflection_pad1d",
+    "reflection_pad2d",
     "replication_pad1d", "replication_pad2d", "view_as", "reshape_as", "expand_as", "_reshape_alias",
 )  # fmt: skip
 # Nothing moves, so any scheme will do.
-_KEEPS = ("contiguous", "clone", "detach", "alias", "data")
+_KEEPS = ("contiguous", "clone", "detach", "alias")
 # Already where they are asked to be: quantised tensors live on the CPU.
-_SAME = ("cpu", "to.device", "to.prim_Device", "requires_grad_", "detach_", "resolve_conj", "resolve_neg")
+_SAME = ("cpu", "to.device", "to.prim_Device", "detach_", "resolve_conj", "resolve_neg")
 
 
 def _rewrap(x: QTensor, y: Any) -> Any:
@@ -72,6 +75,7 @@ for _name in _MOVES:
     RULES[f"aten::{_name}"] = _on_integers(f"aten::{_name}", False)
 for _name in _KEEPS:
     RULES[f"aten::{_name}"] = _on_integers(f"aten::{_name}", True)
+RULES["prim::data"] = _on_integers("prim::data", True)
 for _name in _SAME:
     RULES[f"aten::{_name}"] = _same
 
@@ -88,7 +92,8 @@ def _averages(name: str) -> Rule:
     return rule
 
 
-for _name in ("avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+for _name in ("avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+ "adaptive_avg_pool3d",
               "upsample_bilinear2d", "upsample_bilinear2d.vec"):  # fmt: skip
     RULES[f"aten::{_name}"] = _averages(f"aten::{_name}")
 

@@ -1,7 +1,8 @@
 """Recurrent layers and cells: LSTM, GRU and plain RNN, over padded batches and over packed sequences.
 
-Both layouts run the same loop: rows of all time steps lie one after the other, and step ``t`` takes ``(start, count)`` of
-them. The input's part of the gates is one gemm for all steps; a step then does one small gemm and a few in-place ufuncs.
+Both layouts run the same loop: rows of all time steps lie one after the other, and step ``t`` takes ``(start, count)``
+of them. The input's part of the gates is one gemm for all steps; a step then does one small gemm and a few in-place
+ufuncs.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def run_layers(
     weights: Sequence[Weights],
     directions: int,
 ) -> tuple[Array, list[Array]]:
-    """Hidden states of the last layer for all rows ``x``, and the final states, each as ``[layers * directions, B, H]``."""
+    """Hidden states of the last layer for all rows, and the final states ``[layers * directions, B, H]``."""
     for s in states:
         if s.ndim != 3 or s.shape[0] != len(weights):
             raise ShapeError(f"{op}: a state has shape {s.shape}, expected [{len(weights)}, batch, size]")
@@ -180,9 +181,13 @@ def run_layers(
             if w.w_ih.dtype != x.dtype:
                 raise DTypeError(f"{op}: input is {x.dtype}, the weights {w.w_ih.dtype}; cast them to one dtype")
             if x.shape[1] != w.w_ih.shape[1]:
-                raise ShapeError(f"{op}: the input has {x.shape[1]} features, layer {k // directions} takes {w.w_ih.shape[1]}")
+                raise ShapeError(
+                    f"{op}: the input has {x.shape[1]} features, layer {k // directions} takes {w.w_ih.shape[1]}"
+                )
             if size != w.w_hh.shape[1]:
-                raise ShapeError(f"{op}: the hidden state has {size} features, layer {k // directions} has {w.w_hh.shape[1]}")
+                raise ShapeError(
+                    f"{op}: the hidden state has {size} features, layer {k // directions} has {w.w_hh.shape[1]}"
+                )
             steps(xp, x, w, backwards if d else spans, h[k + d], c[k + d], y[:, d * size : (d + 1) * size])
         x = y
     return x, final
@@ -191,7 +196,9 @@ def run_layers(
 def check_not_training(op: str, dropout: float, train: bool, layers: int) -> None:
     """Refuse dropout between layers in training mode. Raises OpError."""
     if train and dropout and layers > 1:
-        raise OpError(f"{op}: dropout={dropout} with train=True is a training feature; call eval() before saving the model")
+        raise OpError(
+            f"{op}: dropout={dropout} with train=True is a training feature; call eval() before saving the model"
+        )
 
 
 def rows_of(op: str, x: Array, batch_first: bool) -> tuple[Array, Spans, int, int]:
@@ -311,7 +318,8 @@ def _declare_layers(name: str, steps: Callable[..., None], gates: int) -> None:
         return unrow(y, t, b, batch_first), h
 
     @library(
-        f"aten::{name}.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, "
+        f"aten::{name}.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, "
+        "int num_layers, "
         "float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)"
     )
     def over_packed(
@@ -407,7 +415,9 @@ def lstm_cell(
     return lstm_pointwise(xp, gates, c)
 
 
-@library("aten::gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
+@library(
+    "aten::gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor"
+)
 def gru_cell(xp: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: Array | None, b_hh: Array | None) -> Array:
     """The next hidden state of one GRU step."""
     inputs = _cell_gates("aten::gru_cell", x, w_ih, b_ih, "input")
@@ -415,9 +425,12 @@ def gru_cell(xp: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: Array 
 
 
 @library(
-    "aten::rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor"
+    "aten::rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, "
+    "Tensor? b_hh=None) -> Tensor"
 )
-def rnn_tanh_cell(xp: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: Array | None, b_hh: Array | None) -> Array:
+def rnn_tanh_cell(
+    xp: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: Array | None, b_hh: Array | None
+) -> Array:
     """The next hidden state of one plain step with tanh."""
     y = _cell_gates("aten::rnn_tanh_cell", x, w_ih, b_ih, "input")
     y += _cell_gates("aten::rnn_tanh_cell", h, w_hh, b_hh, "hx")
@@ -425,9 +438,12 @@ def rnn_tanh_cell(xp: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: A
 
 
 @library(
-    "aten::rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor"
+    "aten::rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, "
+    "Tensor? b_hh=None) -> Tensor"
 )
-def rnn_relu_cell(xp: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: Array | None, b_hh: Array | None) -> Array:
+def rnn_relu_cell(
+    xp: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: Array | None, b_hh: Array | None
+) -> Array:
     """The next hidden state of one plain step with relu."""
     y = _cell_gates("aten::rnn_relu_cell", x, w_ih, b_ih, "input")
     y += _cell_gates("aten::rnn_relu_cell", h, w_hh, b_hh, "hx")
@@ -437,7 +453,9 @@ def rnn_relu_cell(xp: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: A
 # ------------------------------------------------------------------------------------------------- packed sequences
 
 
-@library("aten::_pack_padded_sequence(Tensor input, Tensor lengths, bool batch_first) -> (Tensor, Tensor)", half="native")
+@library(
+    "aten::_pack_padded_sequence(Tensor input, Tensor lengths, bool batch_first) -> (Tensor, Tensor)", half="native"
+)
 def pack_padded_sequence(xp: Any, x: Array, lengths: Array, batch_first: bool) -> tuple[Array, Array]:
     """The rows of a padded batch that lie within their sequence, time step by time step, and how many each step has.
 
@@ -462,7 +480,8 @@ def pack_padded_sequence(xp: Any, x: Array, lengths: Array, batch_first: bool) -
 
 
 @library(
-    "aten::_pad_packed_sequence(Tensor data, Tensor batch_sizes, bool batch_first, Scalar padding_value, int total_length)"
+    "aten::_pad_packed_sequence(Tensor data, Tensor batch_sizes, bool batch_first, Scalar padding_value, "
+    "int total_length)"
     " -> (Tensor, Tensor)",
     half="native",
 )

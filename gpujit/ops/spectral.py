@@ -50,7 +50,9 @@ def _axis(op: str, x: Array, dim: int) -> int:
     return dim % int(x.ndim)
 
 
-def _axes(op: str, x: Array, s: Sequence[int] | None, dim: Sequence[int] | None) -> tuple[tuple[int, ...], list[int | None]]:
+def _axes(
+    op: str, x: Array, s: Sequence[int] | None, dim: Sequence[int] | None
+) -> tuple[tuple[int, ...], list[int | None]]:
     """The axes to transform and the size asked for along each (None: as it is)."""
     if dim is None:
         axes = tuple(range(x.ndim)) if s is None else tuple(range(x.ndim - len(s), x.ndim))
@@ -254,7 +256,9 @@ def fft_r2c(xp: Any, x: Array, dim: Sequence[int], normalization: int, onesided:
     return _result(y, x.dtype in _SINGLE)
 
 
-@library("aten::_fft_c2r(Tensor self, int[] dim, int normalization, int last_dim_size) -> Tensor", out="out", half="native")
+@library(
+    "aten::_fft_c2r(Tensor self, int[] dim, int normalization, int last_dim_size) -> Tensor", out="out", half="native"
+)
 def fft_c2r(xp: Any, x: Array, dim: Sequence[int], normalization: int, last_dim_size: int) -> Array:
     """The backward transform of Hermitian input to ``last_dim_size`` real points."""
     op = "aten::_fft_c2r"
@@ -271,7 +275,8 @@ def _declare_frequencies(name: str) -> None:
     op = f"aten::fft_{name}"
 
     @library(
-        f"{op}(int n, float d=1., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None)"
+        f"{op}(int n, float d=1., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
+        "bool? pin_memory=None)"
         " -> Tensor"
     )
     def frequencies(xp: Any, n: int, d: float, dtype: int | None, layout: Any, device: Any, pin_memory: Any) -> Array:
@@ -305,7 +310,7 @@ def _declare_shift(name: str) -> None:
 
     @library(f"{op}(Tensor self, int[1]? dim=None) -> Tensor", half="native")
     def shift(xp: Any, x: Array, dim: Sequence[int] | None) -> Array:
-        """The tensor rolled by half along ``dim`` (by default along all), so that frequency 0 moves to or from the middle."""
+        """The tensor rolled by half along ``dim`` (by default all): frequency 0 moves to or from the middle."""
         axes = tuple(range(x.ndim)) if dim is None else tuple(_axis(op, x, d) for d in dim)
         shifts = tuple(x.shape[a] // 2 if name == "fftshift" else -(x.shape[a] // 2) for a in axes)
         return xp.roll(x, shifts, axes) if axes else x.copy()

@@ -16,7 +16,9 @@ from gpujit.support.errors import DTypeError, OpError, ShapeError
 def _window(op: str, xp: Any, window: Array | None, win_length: int, n_fft: int, dtype: Any) -> Array | None:
     """The window, centred in ``n_fft`` points; None when it is all ones."""
     if window is not None and window.shape != (win_length,):
-        raise ShapeError(f"{op}: expected a 1D window tensor of size equal to win_length={win_length}, got {window.shape}")
+        raise ShapeError(
+            f"{op}: expected a 1D window tensor of size equal to win_length={win_length}, got {window.shape}"
+        )
     if win_length == n_fft:
         return window
     padded = xp.zeros(n_fft, dtype if window is None else window.dtype)
@@ -28,7 +30,9 @@ def _window(op: str, xp: Any, window: Array | None, win_length: int, n_fft: int,
 def _pad_last(xp: Any, x: Array, left: int, right: int, mode: str) -> Array:
     n = x.shape[-1]
     if mode == "reflect" and max(left, right) >= n:
-        raise ShapeError(f"aten::stft: reflect padding of {max(left, right)} needs a longer signal than {n}; use 'constant'")
+        raise ShapeError(
+            f"aten::stft: reflect padding of {max(left, right)} needs a longer signal than {n}; use 'constant'"
+        )
     modes = {"reflect": "reflect", "constant": "constant", "replicate": "edge", "circular": "wrap"}
     if mode not in modes:
         raise OpError(f"aten::stft: unknown pad_mode {mode!r}; use one of {', '.join(modes)}")
@@ -120,7 +124,18 @@ def stft(
 ) -> Array:
     """Transforms of windowed frames ``[..., frequency, frame]``; with a last dim (real, imaginary) when not complex."""
     return _stft(
-        xp, x, n_fft, hop_length, win_length, window, normalized, onesided, return_complex, align_to_window, False, "reflect"
+        xp,
+        x,
+        n_fft,
+        hop_length,
+        win_length,
+        window,
+        normalized,
+        onesided,
+        return_complex,
+        align_to_window,
+        False,
+        "reflect",
     )
 
 
@@ -146,7 +161,18 @@ def stft_center(
 ) -> Array:
     """Transforms of windowed frames, each centred on its point: the signal is padded by half a frame on both sides."""
     return _stft(
-        xp, x, n_fft, hop_length, win_length, window, normalized, onesided, return_complex, align_to_window, center, pad_mode
+        xp,
+        x,
+        n_fft,
+        hop_length,
+        win_length,
+        window,
+        normalized,
+        onesided,
+        return_complex,
+        align_to_window,
+        center,
+        pad_mode,
     )
 
 
@@ -166,7 +192,8 @@ def overlap_add(xp: Any, frames: Array, hop: int) -> Array:
 
 
 @library(
-    "aten::istft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, "
+    "aten::istft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, "
+    "bool center=True, "
     "bool normalized=False, bool? onesided=None, int? length=None, bool return_complex=False) -> Tensor",
     half="native",
 )
@@ -191,9 +218,13 @@ def istft(
     hop = n_fft // 4 if hop_length is None else hop_length
     size = n_fft if win_length is None else win_length
     if x.dtype.kind != "c":
-        raise DTypeError(f"{op}: requires a complex-valued input tensor matching the output from stft with return_complex=True")
+        raise DTypeError(
+            f"{op}: requires a complex-valued input tensor matching the output from stft with return_complex=True"
+        )
     if x.ndim not in (2, 3) or not x.size:
-        raise ShapeError(f"{op}: expected a tensor [frequency, frame] or [batch, frequency, frame], found shape {x.shape}")
+        raise ShapeError(
+            f"{op}: expected a tensor [frequency, frame] or [batch, frequency, frame], found shape {x.shape}"
+        )
     if hop <= 0 or not 0 < size <= n_fft:
         raise ShapeError(f"{op}: expected hop_length > 0 and 0 < win_length <= n_fft, got {hop} and {size}")
     half = x.shape[-2] != n_fft if onesided is None else onesided
@@ -224,7 +255,9 @@ def istft(
     end = start + length if length is not None else total - n_fft // 2 if center else total
     y, scale = y[:, start:end], scale[start:end]
     if not scale.size or not float(abs(scale).min()) > 1e-11:
-        raise OpError(f"{op}: window overlap add min is below 1e-11: the window leaves points of the signal without a value")
+        raise OpError(
+            f"{op}: window overlap add min is below 1e-11: the window leaves points of the signal without a value"
+        )
     y = y / scale
     if end > total:
         y = _pad_last(xp, y, 0, end - total, "constant")

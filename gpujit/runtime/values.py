@@ -142,7 +142,8 @@ def _torch_int16(tensor: Any) -> Any:
 def convert(value: Any, t: T.Type) -> Any:
     """A caller's value as a run-time value of type ``t`` (PyTorch's rules for arguments). Raises _Misfit.
 
-    int becomes float, bool becomes int, int becomes bool, a tuple becomes a list, a 0-dim tensor becomes a number.
+    int becomes float, bool becomes int, int becomes bool, tuples and lists become each other, a 0-dim tensor becomes a
+    number.
     """
     if isinstance(t, T.TensorType):
         if isinstance(value, (bool, int, float, complex, str, list, tuple, dict, type(None))):
@@ -186,7 +187,7 @@ def convert(value: Any, t: T.Type) -> Any:
             raise _Misfit(describe(value))
         return {convert(k, t.key): convert(v, t.value) for k, v in value.items()}
     if isinstance(t, T.TupleType):
-        if not isinstance(value, tuple) or len(value) != len(t.elements):
+        if not isinstance(value, (tuple, list)) or len(value) != len(t.elements):
             raise _Misfit(describe(value))
         items = [convert(v, e) for v, e in zip(value, t.elements, strict=True)]
         return namedtuple_class(t)(*items) if t.name is not None else tuple(items)
@@ -205,8 +206,11 @@ def convert(value: Any, t: T.Type) -> Any:
 
 def _number(value: Any, t: T.Type) -> Any:
     if not isinstance(value, (bool, int, float, complex)):
-        if isinstance(value, np.generic) or (hasattr(value, "__array__") and getattr(value, "ndim", 1) == 0):
-            value = as_array(value).item()
+        if isinstance(value, np.generic) or hasattr(value, "__array__"):
+            array = as_array(value)
+            if array.ndim:
+                raise _Misfit(describe(value))
+            value = array.item()
         elif hasattr(value, "__index__"):
             value = value.__index__()
         else:

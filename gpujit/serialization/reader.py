@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
+
+import numpy as np
 
 from gpujit.frontend.resolve import ArchiveResolver
 from gpujit.ir import types as T
@@ -137,12 +139,17 @@ def _read_extra(archive: Archive, extra_files: dict[str, Any]) -> None:
 
 
 def _device_mapper(map_location: Any) -> Callable[[str], str] | None:
-    """How device literals in code are rewritten: everything goes to one device, or by a dict."""
+    """How device literals in code are rewritten: to the one device, by the dict, or where the function puts no bytes."""
     if map_location is None:
         return None
     if callable(map_location) and not is_device(map_location):
-        # A function of (storage, location) says nothing of literals.
-        return None
+
+        @cache
+        def ask(text: str) -> str:
+            where = map_location(np.empty(0, np.uint8), text)
+            return text if where is None else "cpu" if isinstance(where, np.ndarray) else str(where)
+
+        return ask
     if isinstance(map_location, Mapping):
         table = {str(k): str(v) for k, v in map_location.items()}
         return lambda text: table.get(text, text)
@@ -178,11 +185,10 @@ class _ModuleHandler:
             return
         if not isinstance(state, dict):
             raise Malformed(f"the state of an object of {t.name} is a {type(state).__name__}, not a dict of its attributes")
-        missing = [n for n in t.attributes if n not in state]
+        # Attributes that may be None (such as hooks of later versions) may be left out by old writers.
+        missing = [n for n, declared in t.attributes.items() if n not in state and not T.may_be_none(declared)]
         if missing:
-            # Attributes that may be None (such as hooks of later versions) may be left out by old writers.
-            if any(not T.may_be_none(t.attributes[n]) for n in missing):
-                raise Malformed(f"an object of {t.name} lacks the attributes {missing[:8]}")
+            raise Malformed(f"an object of {t.name} lacks the attributes {missing[:8]}")
         for name, value in state.items():
             slot = t.slot_of.get(name)
             if slot is None:

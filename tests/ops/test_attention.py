@@ -72,7 +72,9 @@ def test_grouped_queries_share_heads() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
-@pytest.mark.parametrize("shapes", [((2, 4, 5, 8), (2, 4, 7, 8)), ((4, 5, 8), (4, 7, 8)), ((5, 8), (7, 8)), ((0, 2, 3, 4), (0, 2, 3, 4))])
+@pytest.mark.parametrize(
+    "shapes", [((2, 4, 5, 8), (2, 4, 7, 8)), ((4, 5, 8), (4, 7, 8)), ((5, 8), (7, 8)), ((0, 2, 3, 4), (0, 2, 3, 4))]
+)
 @pytest.mark.parametrize("options", [(), (None, 0.0, True), (None, 0.0, False, 0.3)])
 def test_against_torch(shapes: tuple[tuple[int, ...], ...], dtype: Any, options: tuple[Any, ...]) -> None:
     q, k = make(*shapes[0], dtype=dtype), make(*shapes[1], dtype=dtype, seed=1)
@@ -92,7 +94,9 @@ def test_masks_against_torch(shape: tuple[int, ...], kind: str) -> None:
 
 def test_no_keys_and_no_queries() -> None:
     assert run(SDPA, make(1, 2, 0, 4), make(1, 2, 3, 4), make(1, 2, 3, 4)).shape == (1, 2, 0, 4)
-    np.testing.assert_array_equal(run(SDPA, make(1, 2, 3, 4), make(1, 2, 0, 4), make(1, 2, 0, 4)), np.zeros((1, 2, 3, 4)))
+    np.testing.assert_array_equal(
+        run(SDPA, make(1, 2, 3, 4), make(1, 2, 0, 4), make(1, 2, 0, 4)), np.zeros((1, 2, 3, 4))
+    )
 
 
 def weights(d: int) -> tuple[Any, ...]:
@@ -126,7 +130,16 @@ def test_multi_head_weights_are_left_out_when_not_needed() -> None:
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_encoder_layer_against_torch(which: int, gelu: bool, norm_first: bool) -> None:
     d = 8
-    rest = (make(d), make(d, seed=1), make(d, seed=2), make(d, seed=3), make(16, d), make(16), make(d, 16), make(d, seed=4))
+    rest = (
+        make(d),
+        make(d, seed=1),
+        make(d, seed=2),
+        make(d, seed=3),
+        make(16, d),
+        make(16),
+        make(d, 16),
+        make(d, seed=4),
+    )
     mask, mask_type = masks()[which]
     against_torch(LAYER, make(2, 5, d), d, 2, *weights(d), gelu, norm_first, 1e-5, *rest, mask, mask_type)
 

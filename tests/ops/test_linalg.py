@@ -187,7 +187,10 @@ def test_exponential_of_a_rotation_generator() -> None:
     for angle in (1e-3, 1.0, 30.0):
         want = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
         close(run("aten::linalg_matrix_exp", a * angle), want)
-    close(run("aten::matrix_exp", np.array([[[0.0, 1], [0, 0]], [[1, 0], [0, 2]]])), [[[1, 1], [0, 1]], np.diag(np.exp([1, 2]))])
+    close(
+        run("aten::matrix_exp", np.array([[[0.0, 1], [0, 0]], [[1, 0], [0, 2]]])),
+        [[[1, 1], [0, 1]], np.diag(np.exp([1, 2]))],
+    )
 
 
 def test_norms_of_a_known_matrix() -> None:
@@ -223,6 +226,7 @@ def test_views_and_tables() -> None:
     y[1] = -1
     assert a[1, 1] == -1
     np.testing.assert_array_equal(run("aten::linalg_vander", np.array([2, 3]), 4), [[1, 2, 4, 8], [1, 3, 9, 27]])
+    np.testing.assert_array_equal(run("aten::linalg_vander", np.array(2.0), 3), [[1, 2, 4]])
 
 
 def test_out_forms_write_every_result() -> None:
@@ -255,9 +259,11 @@ def test_tensors_as_matrices() -> None:
 # ------------------------------------------------------------------------------------------------- against PyTorch
 
 SQUARE = [
-    "linalg_inv", "linalg_inv_ex", "linalg_det", "_linalg_det", "linalg_slogdet", "_linalg_slogdet", "logdet", "linalg_lu_factor_ex",
+    "linalg_inv", "linalg_inv_ex", "linalg_det", "_linalg_det", "linalg_slogdet", "_linalg_slogdet", "logdet",
+    "linalg_lu_factor_ex",
     "linalg_lu", "linalg_ldl_factor_ex", "linalg_matrix_exp", "linalg_cond", "linalg_matrix_rank.atol_rtol_float",
-    "linalg_pinv.atol_rtol_float", "linalg_svdvals", "linalg_norm", "linalg_matrix_norm.str_ord", "nuclear_norm", "geqrf",
+    "linalg_pinv.atol_rtol_float", "linalg_svdvals", "linalg_norm", "linalg_matrix_norm.str_ord", "nuclear_norm",
+    "geqrf",
 ]  # fmt: skip
 
 
@@ -277,7 +283,8 @@ def test_empty_matrices_against_torch(name: str, shape: tuple[int, ...]) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["linalg_svd", "linalg_svdvals", "linalg_qr", "linalg_pinv.atol_rtol_float", "linalg_matrix_rank.atol_rtol_float"]
+    "name",
+    ["linalg_svd", "linalg_svdvals", "linalg_qr", "linalg_pinv.atol_rtol_float", "linalg_matrix_rank.atol_rtol_float"],
 )
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
 def test_empty_oblongs_against_torch(name: str, shape: tuple[int, ...]) -> None:
@@ -290,7 +297,8 @@ SINGULAR[1] = np.eye(3)
 
 @pytest.mark.parametrize(
     "name",
-    ["linalg_det", "linalg_slogdet", "logdet", "linalg_lu_factor_ex", "linalg_lu", "linalg_cholesky_ex", "linalg_ldl_factor_ex",
+    ["linalg_det", "linalg_slogdet", "logdet", "linalg_lu_factor_ex", "linalg_lu", "linalg_cholesky_ex",
+     "linalg_ldl_factor_ex",
      "linalg_matrix_rank.atol_rtol_float", "linalg_cond"],
 )  # fmt: skip
 def test_singular_matrices_against_torch(name: str) -> None:

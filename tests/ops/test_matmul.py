@@ -13,7 +13,6 @@ import gpujit.ops.matmul
 import gpujit.ops.pointwise  # noqa: F401  declares the entries
 from gpujit.ops.registry import by_full_name
 from gpujit.support.errors import DTypeError, OpError, ShapeError
-
 from tests.ops.check import against_torch, run
 
 DTYPES = ["float32", "float64", "int64", "int32", "uint8", "complex64", "float16", "bfloat16"]

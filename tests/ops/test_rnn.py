@@ -19,7 +19,9 @@ def make(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
     return (np.random.default_rng([seed, *shape]).standard_normal(shape) * 0.3).astype(dtype)
 
 
-def parameters(kind: str, size: int, hidden: int, layers: int, directions: int, biases: bool, project: int = 0) -> list[Any]:
+def parameters(
+    kind: str, size: int, hidden: int, layers: int, directions: int, biases: bool, project: int = 0
+) -> list[Any]:
     """Weights of all layers in PyTorch's order."""
     found: list[Any] = []
     rows, out = GATES[kind] * hidden, project or hidden
@@ -111,7 +113,9 @@ def test_cells_against_torch(kind: str, biases: bool, dtype: Any) -> None:
     rows = GATES[kind] * 6
     h = [make(2, 6, dtype=dtype), make(2, 6, dtype=dtype, seed=1)] if kind == "lstm" else make(2, 6, dtype=dtype)
     b = (make(rows, dtype=dtype), make(rows, dtype=dtype, seed=1)) if biases else ()
-    against_torch(f"aten::{kind}_cell", make(2, 4, dtype=dtype), h, make(rows, 4, dtype=dtype), make(rows, 6, dtype=dtype), *b)
+    against_torch(
+        f"aten::{kind}_cell", make(2, 4, dtype=dtype), h, make(rows, 4, dtype=dtype), make(rows, 6, dtype=dtype), *b
+    )
 
 
 def test_saturated_gates_stay_finite() -> None:
@@ -124,8 +128,30 @@ def test_saturated_gates_stay_finite() -> None:
 
 def test_half_precision_layers_return_it() -> None:
     w = [v.astype(np.float16) for v in parameters("gru", 4, 5, 1, 1, True)]
-    y, h = run("aten::gru.input", make(3, 2, 4, dtype=np.float16), make(1, 2, 5, dtype=np.float16), w, True, 1, 0.0, False, False, False)
-    wide, _ = run("aten::gru.input", make(3, 2, 4), make(1, 2, 5), parameters("gru", 4, 5, 1, 1, True), True, 1, 0.0, False, False, False)
+    y, h = run(
+        "aten::gru.input",
+        make(3, 2, 4, dtype=np.float16),
+        make(1, 2, 5, dtype=np.float16),
+        w,
+        True,
+        1,
+        0.0,
+        False,
+        False,
+        False,
+    )
+    wide, _ = run(
+        "aten::gru.input",
+        make(3, 2, 4),
+        make(1, 2, 5),
+        parameters("gru", 4, 5, 1, 1, True),
+        True,
+        1,
+        0.0,
+        False,
+        False,
+        False,
+    )
     assert y.dtype == h.dtype == np.float16
     np.testing.assert_allclose(y.astype(np.float32), wide, atol=2e-3)
 
@@ -133,7 +159,9 @@ def test_half_precision_layers_return_it() -> None:
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_packing_keeps_rows_step_by_step(batch_first: bool) -> None:
     x = np.arange(12.0).reshape(3, 2, 2)
-    data, sizes = run("aten::_pack_padded_sequence", x.swapaxes(0, 1) if batch_first else x, np.array([3, 1]), batch_first)
+    data, sizes = run(
+        "aten::_pack_padded_sequence", x.swapaxes(0, 1) if batch_first else x, np.array([3, 1]), batch_first
+    )
     np.testing.assert_array_equal(data, np.array([x[0, 0], x[0, 1], x[1, 0], x[2, 0]]))
     np.testing.assert_array_equal(sizes, [2, 1, 1])
     padded, lengths = run("aten::_pad_packed_sequence", data, sizes, batch_first, -1.0, 4)
@@ -152,21 +180,66 @@ W = parameters("lstm", 4, 6, 1, 1, True)
 @pytest.mark.parametrize(
     ("name", "args", "error", "text"),
     [
-        ("aten::lstm.input", (make(2, 4), states("lstm", 1, 2, 6), W, True, 1, 0.0, False, False, False), ShapeError, "3 dim"),
-        ("aten::lstm.input", (make(0, 2, 4), states("lstm", 1, 2, 6), W, True, 1, 0.0, False, False, False), ShapeError, "length"),
-        ("aten::lstm.input", (make(5, 2, 3), states("lstm", 1, 2, 6), W, True, 1, 0.0, False, False, False), ShapeError, "features"),
-        ("aten::lstm.input", (make(5, 2, 4), states("lstm", 1, 1, 6), W, True, 1, 0.0, False, False, False), ShapeError, "batch"),
-        ("aten::lstm.input", (make(5, 2, 4), states("lstm", 2, 2, 6), W, True, 1, 0.0, False, False, False), ShapeError, "state"),
-        ("aten::lstm.input", (make(5, 2, 4), states("lstm", 2, 2, 6), W, True, 2, 0.0, False, False, False), OpError, "parameters"),
+        (
+            "aten::lstm.input",
+            (make(2, 4), states("lstm", 1, 2, 6), W, True, 1, 0.0, False, False, False),
+            ShapeError,
+            "3 dim",
+        ),
+        (
+            "aten::lstm.input",
+            (make(0, 2, 4), states("lstm", 1, 2, 6), W, True, 1, 0.0, False, False, False),
+            ShapeError,
+            "length",
+        ),
+        (
+            "aten::lstm.input",
+            (make(5, 2, 3), states("lstm", 1, 2, 6), W, True, 1, 0.0, False, False, False),
+            ShapeError,
+            "features",
+        ),
+        (
+            "aten::lstm.input",
+            (make(5, 2, 4), states("lstm", 1, 1, 6), W, True, 1, 0.0, False, False, False),
+            ShapeError,
+            "batch",
+        ),
+        (
+            "aten::lstm.input",
+            (make(5, 2, 4), states("lstm", 2, 2, 6), W, True, 1, 0.0, False, False, False),
+            ShapeError,
+            "state",
+        ),
+        (
+            "aten::lstm.input",
+            (make(5, 2, 4), states("lstm", 2, 2, 6), W, True, 2, 0.0, False, False, False),
+            OpError,
+            "parameters",
+        ),
         (
             "aten::lstm.input",
             (make(5, 2, 4, dtype=np.float64), states("lstm", 1, 2, 6), W, True, 1, 0.0, False, False, False),
             DTypeError,
             "float64",
         ),
-        ("aten::lstm.input", (make(5, 2, 4), states("lstm", 2, 2, 6), W * 2, True, 2, 0.5, True, False, False), OpError, "training"),
-        ("aten::lstm.data", (make(5, 4), np.array([2, 2]), states("lstm", 1, 2, 6), W, True, 1, 0.0, False, False), ShapeError, "5"),
-        ("aten::lstm.data", (make(3, 4), np.array([1, 2]), states("lstm", 1, 2, 6), W, True, 1, 0.0, False, False), ShapeError, "grow"),
+        (
+            "aten::lstm.input",
+            (make(5, 2, 4), states("lstm", 2, 2, 6), W * 2, True, 2, 0.5, True, False, False),
+            OpError,
+            "training",
+        ),
+        (
+            "aten::lstm.data",
+            (make(5, 4), np.array([2, 2]), states("lstm", 1, 2, 6), W, True, 1, 0.0, False, False),
+            ShapeError,
+            "5",
+        ),
+        (
+            "aten::lstm.data",
+            (make(3, 4), np.array([1, 2]), states("lstm", 1, 2, 6), W, True, 1, 0.0, False, False),
+            ShapeError,
+            "grow",
+        ),
         ("aten::lstm_cell", (make(2, 3), [make(2, 6)] * 2, *W), ShapeError, "does not fit"),
         ("aten::lstm_cell", (make(2, 4), [make(2, 6)], *W), OpError, "hx"),
         ("aten::_pack_padded_sequence", (make(4, 2, 3), np.array([1, 4]), False), ShapeError, "decreasing"),

@@ -129,7 +129,9 @@ def test_istft_against_torch(center: bool, normalized: bool, length: int | None)
     window = np.hamming(8).astype(np.float32)
     spectra = make(2, 5, 12, dtype=np.complex64)
     against_torch("aten::istft", spectra, 8, 3, 8, window, center, normalized, None, length)
-    against_torch("aten::istft", make(8, 12, dtype=np.complex64), 8, 2, None, None, center, normalized, False, length, True)
+    against_torch(
+        "aten::istft", make(8, 12, dtype=np.complex64), 8, 2, None, None, center, normalized, False, length, True
+    )
 
 
 def test_istft_undoes_stft() -> None:
@@ -153,7 +155,12 @@ def test_istft_undoes_stft() -> None:
         ("aten::stft", (make(20), 8), OpError, "return_complex"),
         ("aten::stft", (make(20), 8, None, 6, np.ones(8, np.float32), False, None, True), ShapeError, "win_length"),
         ("aten::stft", (np.arange(20), 8, None, None, None, False, None, True), DTypeError, "int64"),
-        ("aten::stft.center", (make(3), 8, None, None, None, True, "reflect", False, None, True), ShapeError, "longer signal"),
+        (
+            "aten::stft.center",
+            (make(3), 8, None, None, None, True, "reflect", False, None, True),
+            ShapeError,
+            "longer signal",
+        ),
         ("aten::istft", (make(5, 3), 8), DTypeError, "complex"),
         ("aten::istft", (make(4, 3, dtype=np.complex64), 8), ShapeError, "5 frequencies"),
         ("aten::istft", (make(5, 3, dtype=np.complex64), 8, 8, 8, np.zeros(8, np.float32)), OpError, "overlap add"),
