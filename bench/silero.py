@@ -2,8 +2,8 @@
 
 Usage: python bench/silero.py silero_vad.jit [--check]     (needs torch; the model comes with ci/fetch_models.sh)
 
-Rounds are interleaved and medians compared, so that noise of the machine meets both. ``--check`` fails when loading or a
-chunk takes more than LIMIT times what torch.jit takes.
+Rounds are interleaved and medians compared, so that noise of the machine meets both. ``--check`` fails when loading or
+a chunk takes more than LIMIT times what torch.jit takes.
 """
 
 from __future__ import annotations

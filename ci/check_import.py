@@ -18,12 +18,16 @@ def seconds(code: str) -> float:
 
 def main() -> int:
     code = "import sys, gpujit; print(' '.join(m for m in sys.argv[1:] if m in sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True
+    ).stdout.split()
     if loaded:
         print(f"import gpujit loads {loaded}")
         return 1
     code = "import sys, gpujit.api; print(' '.join(m for m in sys.argv[1:] if m in sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True
+    ).stdout.split()
     if loaded:
         print(f"import gpujit.api loads {loaded}")
         return 1

@@ -1,4 +1,4 @@
-"""TorchScript without PyTorch. Public names are loaded when first used, so that importing gpujit costs next to nothing."""
+"""TorchScript without PyTorch. Public names are loaded when first used, so that the import costs next to nothing."""
 
 from __future__ import annotations
 

@@ -58,7 +58,11 @@ def load(
     """
     program = _Program(np)
     loaded = reader.read(
-        f, map_location=map_location, extra_files=_extra_files, run_method=program.run, unpack_custom=quantized.unpack_state
+        f,
+        map_location=map_location,
+        extra_files=_extra_files,
+        run_method=program.run,
+        unpack_custom=quantized.unpack_state,
     )
     program.loaded = loaded
     if loaded.uses_quantised:
@@ -115,11 +119,13 @@ def _source_text(function: Function) -> str:
     if place is None:
         return ""
     lines = place.source.lines()[place.line - 1 : place.end_line]
-    return "\n".join(line[place.column :] if line[: place.column].isspace() or not line else line for line in lines) + "\n"
+    return (
+        "\n".join(line[place.column :] if line[: place.column].isspace() or not line else line for line in lines) + "\n"
+    )
 
 
 def _wrap(value: Any, program: _Program) -> Any:
-    """A result as callers see it: objects of scripted classes become modules, lists and dicts become the caller's own."""
+    """A result as callers see it: objects of classes become modules, lists and dicts the caller's own."""
     if isinstance(value, ScriptObject):
         return ScriptModule(value, program)
     if isinstance(value, list):
@@ -213,11 +219,25 @@ class ScriptModule:
         return self._object.type.name.rpartition(".")[2]
 
     def __repr__(self) -> str:
-        lines = [f"ScriptModule(original_name={self.original_name}"]
-        for name, child in self.named_children():
-            inner = repr(child).replace("\n", "\n  ")
-            lines.append(f"  ({name}): {inner}")
-        return "\n".join(lines) + ("\n)" if len(lines) > 1 else ")")
+        lines: list[str] = []
+        for name, module, depth in _tree(self._object, ""):
+            label = f"({name.rpartition('.')[2]}): " if depth else ""
+            lines.append("  " * depth + f"{label}ScriptModule(original_name={module.type.name.rpartition('.')[2]}")
+        # A module's bracket closes after the last of its children, on a line of its own.
+        out: list[str] = []
+        open_: list[int] = []
+        for line in [*lines, ""]:
+            depth = (len(line) - len(line.lstrip())) // 2 if line else 0
+            while open_ and open_[-1] >= depth:
+                closing = open_.pop()
+                if out[-1].startswith("  " * closing) and not out[-1].startswith("  " * closing + " ") and not out[-1].endswith(")"):
+                    out[-1] += ")"
+                else:
+                    out.append("  " * closing + ")")
+            if line:
+                out.append(line)
+                open_.append(depth)
+        return "\n".join(out)
 
     # ---------------------------------------------------------------------------------------------- contents
 

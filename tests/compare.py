@@ -47,7 +47,9 @@ def assert_same(got: Any, want: Any, where: str = "result") -> None:
     """Same nesting, types, dtypes and shapes; floats within the dtype's tolerance, everything else equal."""
     if isinstance(want, np.ndarray):
         assert isinstance(got, np.ndarray), f"{where}: {type(got).__name__} instead of an array"
-        assert (got.dtype, got.shape) == (want.dtype, want.shape), f"{where}: {got.dtype}{got.shape}, not {want.dtype}{want.shape}"
+        assert (got.dtype, got.shape) == (want.dtype, want.shape), (
+            f"{where}: {got.dtype}{got.shape}, not {want.dtype}{want.shape}"
+        )
         kind = want.dtype.kind
         if kind in "fcV":
             wide = np.complex128 if kind == "c" else np.float64
@@ -64,7 +66,9 @@ def assert_same(got: Any, want: Any, where: str = "result") -> None:
         for key in want:
             assert_same(got[key], want[key], f"{where}[{key!r}]")
     elif isinstance(want, float):
-        assert type(got) is float and (got == want or abs(got - want) <= 1e-9 * abs(want) or want != want), f"{where}: {got!r}, not {want!r}"
+        assert type(got) is float and (got == want or abs(got - want) <= 1e-9 * abs(want) or want != want), (
+            f"{where}: {got!r}, not {want!r}"
+        )
     elif isinstance(want, complex):
         assert type(got) is complex and abs(got - want) <= 1e-9 * abs(want), f"{where}: {got!r}, not {want!r}"
     else:

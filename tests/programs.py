@@ -110,8 +110,15 @@ class _Pickler:
         if isinstance(v, Member):
             return a.name(*v.cls.rsplit(".", 1)) + self.value(v.value) + b"R"
         if isinstance(v, Typed):
-            plain = b"](" + b"".join(map(self.value, v.value)) + b"e" if isinstance(v.value, list) else self.value(v.value)
-            return a.name("torch.jit._pickle", "restore_type_tag") + a.tuple_of(plain, a.text(v.type)) + b"R" + self.remember(v)
+            plain = (
+                b"](" + b"".join(map(self.value, v.value)) + b"e" if isinstance(v.value, list) else self.value(v.value)
+            )
+            return (
+                a.name("torch.jit._pickle", "restore_type_tag")
+                + a.tuple_of(plain, a.text(v.type))
+                + b"R"
+                + self.remember(v)
+            )
         if isinstance(v, Place):
             return a.name("torch", "device") + a.tuple_of(a.text(v.text)) + b"R"
         raise TypeError(type(v))
@@ -159,7 +166,8 @@ def archive_entries(
     entries += [Entry(f"{name}/data/{key}", raw) for key, raw in data.storages.items()]
     entries += [Entry(f"{name}/constants/{key}", raw) for key, raw in fixed.storages.items()]
     entries += [
-        Entry(f"{name}/extra/{key}", raw.encode() if isinstance(raw, str) else raw) for key, raw in (extra or {}).items()
+        Entry(f"{name}/extra/{key}", raw.encode() if isinstance(raw, str) else raw)
+        for key, raw in (extra or {}).items()
     ]
     return [*entries, Entry(f"{name}/version", b"%d\n" % version), Entry(f"{name}/byteorder", byteorder.encode())]
 

@@ -31,7 +31,9 @@ LINEAR = module(
     "w : Tensor\ncount : int",
     parameters=["w"],
 )
-DATA = archive(LINEAR, {"w": np.full(3, 2, np.float32), "count": 0}, extra={"config.json": '{"a": "ä"}', "raw/b.bin": b"\xff\0"})
+DATA = archive(
+    LINEAR, {"w": np.full(3, 2, np.float32), "count": 0}, extra={"config.json": '{"a": "ä"}', "raw/b.bin": b"\xff\0"}
+)
 
 
 def load(source: str, attributes: Any = None, **options: Any) -> gpujit.ScriptModule:
@@ -58,7 +60,17 @@ def test_load_from_anything_that_holds_bytes(tmp_path: Path) -> None:
     written = io.BytesIO()
     written.write(DATA)
     with path.open("rb") as handle:
-        sources = [str(path), path, DATA, bytearray(DATA), memoryview(DATA), io.BytesIO(DATA), written, handle, Stream(DATA)]
+        sources = [
+            str(path),
+            path,
+            DATA,
+            bytearray(DATA),
+            memoryview(DATA),
+            io.BytesIO(DATA),
+            written,
+            handle,
+            Stream(DATA),
+        ]
         for source in sources:
             np.testing.assert_array_equal(gpujit.load(source)(X), X * 4)
     assert path.read_bytes() == DATA
@@ -129,9 +141,15 @@ class TorchDevice:
 
 @pytest.mark.parametrize(
     "where",
-    ["cpu", TorchDevice(), {"cuda:0": "cpu", "cuda": "cpu", "cuda:1": "cpu"}, lambda storage, place: "cpu", lambda storage, place: storage],
+    [
+        "cpu",
+        TorchDevice(),
+        {"cuda:0": "cpu", "cuda": "cpu", "cuda:1": "cpu"},
+        lambda storage, place: "cpu",
+        lambda storage, place: storage,
+    ],
     ids=["text", "device", "dict", "function", "storage"],
-)  # fmt: skip
+)
 def test_a_file_saved_on_a_gpu_runs_on_the_cpu(where: Any) -> None:
     m = gpujit.load(CUDA_DATA, map_location=where)
     np.testing.assert_array_equal(m(X), X * 2 + 1)
@@ -176,9 +194,13 @@ def test_positional_keyword_and_default_arguments() -> None:
     m = gpujit.load(DATA)
     one = np.float32(1)
     for args, kwargs, want in [
-        ((X,), {}, X * 4), ((X, 1.0), {}, X * 2), ((), {"x": X, "scale": 3}, X * 6), ((X,), {"bias": one}, X * 4 + 1),
-        ((X, 1, one), {}, X * 2 + 1), ((X,), {"bias": None, "scale": 0.5}, X),
-    ]:  # fmt: skip
+        ((X,), {}, X * 4),
+        ((X, 1.0), {}, X * 2),
+        ((), {"x": X, "scale": 3}, X * 6),
+        ((X,), {"bias": one}, X * 4 + 1),
+        ((X, 1, one), {}, X * 2 + 1),
+        ((X,), {"bias": None, "scale": 0.5}, X),
+    ]:
         np.testing.assert_array_equal(m(*args, **kwargs), want)
         np.testing.assert_array_equal(m.forward(*args, **kwargs), want)
     assert m.twice(4) == m.twice(n=4) == 8
@@ -192,22 +214,36 @@ def test_positional_keyword_and_default_arguments() -> None:
         ((X,), {"y": 1, "a": 2}, "forward() got unknown keyword arguments ['a', 'y']. Declaration: forward("),
         ((X,), {"x": X}, "forward() got argument 'x' twice. Declaration: forward("),
         ((X,), {"self": 1}, "forward() got unknown keyword arguments ['self']"),
-        ((3,), {}, "forward() expected a value of type 'Tensor' for argument 'x' (position 0) but found int 3. Declaration: forward("),
+        (
+            (3,),
+            {},
+            "forward() expected a value of type 'Tensor' for argument 'x' (position 0) but found int 3. Declaration: forward(",
+        ),
         ((None,), {}, "argument 'x' (position 0) but found NoneType"),
         (("a",), {}, "argument 'x' (position 0) but found str 'a'"),
         (([X, X],), {}, "argument 'x' (position 0) but found list of (float32[2, 3], float32[2, 3])"),
         ((X, "a"), {}, "expected a value of type 'float' for argument 'scale' (position 1) but found str 'a'"),
         ((X, X), {}, "argument 'scale' (position 1) but found float32[2, 3]"),
-        ((X,), {"bias": 1.5}, "expected a value of type 'Optional[Tensor]' for argument 'bias' (position 2) but found float 1.5"),
-        ((np.array(["a"]),), {}, "argument 'x' (position 0) but found an array of dtype <U1, which tensors cannot have"),
+        (
+            (X,),
+            {"bias": 1.5},
+            "expected a value of type 'Optional[Tensor]' for argument 'bias' (position 2) but found float 1.5",
+        ),
+        (
+            (np.array(["a"]),),
+            {},
+            "argument 'x' (position 0) but found an array of dtype <U1, which tensors cannot have",
+        ),
         ((np.array([object()]),), {}, "argument 'x' (position 0) but found an array of dtype object"),
         ((object(),), {}, "argument 'x' (position 0) but found object"),
     ],
-)  # fmt: skip
+)
 def test_arguments_that_do_not_fit(args: tuple[Any, ...], kwargs: dict[str, Any], text: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         gpujit.load(DATA)(*args, **kwargs)
-    assert text in str(caught.value) and isinstance(caught.value, TypeError) and caught.value.__suppress_context__ or not caught.value.__context__
+    assert (
+        text in str(caught.value) and isinstance(caught.value, TypeError) and caught.value.__suppress_context__
+    ) or not caught.value.__context__
     if "Declaration" in text:
         assert "forward(Tensor x, float scale=2., Tensor? bias=None) -> Tensor" in str(caught.value)
 
@@ -241,9 +277,18 @@ class Sub(np.ndarray):
 
 @pytest.mark.parametrize(
     "value",
-    [X, np.asfortranarray(X), np.ascontiguousarray(X[:, ::-1])[:, ::-1], Arrayish(), Dlpackish(), X.view(Sub), X.astype(">f4"), X.copy()],
+    [
+        X,
+        np.asfortranarray(X),
+        np.ascontiguousarray(X[:, ::-1])[:, ::-1],
+        Arrayish(),
+        Dlpackish(),
+        X.view(Sub),
+        X.astype(">f4"),
+        X.copy(),
+    ],
     ids=["array", "fortran", "reversed", "__array__", "__dlpack__", "subclass", "swapped", "copy"],
-)  # fmt: skip
+)
 def test_anything_that_is_an_array_is_a_tensor(value: Any) -> None:
     found = program("x: Tensor", "return torch.add(x, 1)")(value)
     assert type(found) is np.ndarray
@@ -285,17 +330,53 @@ class Index:
 @pytest.mark.parametrize(
     ("type_", "value", "want"),
     [
-        ("int", 3, 3), ("int", True, 1), ("int", np.int32(4), 4), ("int", np.array(4), 4), ("int", Index(), 7), ("int", 1.5, None), ("int", "1", None),
-        ("int", np.float32(1), None), ("int", 1 << 63, None), ("int", None, None), ("int", np.ones(1, int), None),
-        ("float", 1, 1.0), ("float", True, 1.0), ("float", np.float32(0.5), 0.5), ("float", np.array(2.5), 2.5), ("float", np.array(2), 2.0),
-        ("float", 1j, None), ("float", "1", None), ("bool", True, True), ("bool", np.bool_(True), True), ("bool", 1.5, None),
-        ("complex", 1, 1 + 0j), ("complex", 2j, 2j), ("complex", "1", None), ("str", "a", "a"), ("str", 1, None), ("number", 1, 1), ("number", 1.5, 1.5),
-        ("number", "a", None), ("List[int]", (1, 2), [1, 2]), ("List[int]", [1, True], [1, 1]), ("List[int]", 3, None), ("List[int]", [1.5], None),
-        ("List[float]", [1, 2], [1.0, 2.0]), ("Optional[int]", None, None), ("Optional[int]", 3, 3), ("Dict[str, float]", {"a": 1}, {"a": 1.0}),
-        ("Tuple[int, str]", (1, "a"), (1, "a")), ("Union[int, str]", "a", "a"), ("Union[int, str]", 1.5, None), ("NoneType", 1, None),
-        ("Device", "cpu", "cpu"), ("Device", "banana", None), ("Any", 3, 3), ("Any", "a", "a"),
+        ("int", 3, 3),
+        ("int", True, 1),
+        ("int", np.int32(4), 4),
+        ("int", np.array(4), 4),
+        ("int", Index(), 7),
+        ("int", 1.5, None),
+        ("int", "1", None),
+        ("int", np.float32(1), None),
+        ("int", 1 << 63, None),
+        ("int", None, None),
+        ("int", np.ones(1, int), None),
+        ("float", 1, 1.0),
+        ("float", True, 1.0),
+        ("float", np.float32(0.5), 0.5),
+        ("float", np.array(2.5), 2.5),
+        ("float", np.array(2), 2.0),
+        ("float", 1j, None),
+        ("float", "1", None),
+        ("bool", True, True),
+        ("bool", np.bool_(True), True),
+        ("bool", 1.5, None),
+        ("complex", 1, 1 + 0j),
+        ("complex", 2j, 2j),
+        ("complex", "1", None),
+        ("str", "a", "a"),
+        ("str", 1, None),
+        ("number", 1, 1),
+        ("number", 1.5, 1.5),
+        ("number", "a", None),
+        ("List[int]", (1, 2), [1, 2]),
+        ("List[int]", [1, True], [1, 1]),
+        ("List[int]", 3, None),
+        ("List[int]", [1.5], None),
+        ("List[float]", [1, 2], [1.0, 2.0]),
+        ("Optional[int]", None, None),
+        ("Optional[int]", 3, 3),
+        ("Dict[str, float]", {"a": 1}, {"a": 1.0}),
+        ("Tuple[int, str]", (1, "a"), (1, "a")),
+        ("Union[int, str]", "a", "a"),
+        ("Union[int, str]", 1.5, None),
+        ("NoneType", 1, None),
+        ("Device", "cpu", "cpu"),
+        ("Device", "banana", None),
+        ("Any", 3, 3),
+        ("Any", "a", "a"),
     ],
-)  # fmt: skip
+)
 def test_numbers_and_containers_convert_as_in_pytorch(type_: str, value: Any, want: Any) -> None:
     m = program(f"n: {type_} -> {type_}", "return n")
     if want is None and not (type_.startswith("Optional") and value is None):
@@ -309,8 +390,16 @@ def test_numbers_and_containers_convert_as_in_pytorch(type_: str, value: Any, wa
 
 
 def test_containers_given_and_got_are_copies_and_arrays_are_not() -> None:
-    m = load(module(forward("l: List[int], x: Tensor -> Tuple[List[int], List[int], Tensor]", "_0 = torch.append(l, 1)\n_1 = torch.append(self.l, 2)\n"
-                            "return (l, self.l, x)"), "l : List[int]"), {"l": [0]})  # fmt: skip
+    m = load(
+        module(
+            forward(
+                "l: List[int], x: Tensor -> Tuple[List[int], List[int], Tensor]",
+                "_0 = torch.append(l, 1)\n_1 = torch.append(self.l, 2)\nreturn (l, self.l, x)",
+            ),
+            "l : List[int]",
+        ),
+        {"l": [0]},
+    )
     given = [5]
     a, b, x = m(given, X)
     assert (given, a, b) == ([5], [5, 1], [0, 2]) and x is X
@@ -326,9 +415,15 @@ class Color(enum.Enum):
 
 
 ENUMS = (
-    module(forward("e: __torch__.E, p: __torch__.P -> Tuple[__torch__.E, __torch__.P]", "return (e, __torch__.P(torch.add(p.x, 1), p.y))"), "e : __torch__.E")
+    module(
+        forward(
+            "e: __torch__.E, p: __torch__.P -> Tuple[__torch__.E, __torch__.P]",
+            "return (e, __torch__.P(torch.add(p.x, 1), p.y))",
+        ),
+        "e : __torch__.E",
+    )
     + "class E(Enum):\n  RED = 1\n  BLUE = 2\nclass P(NamedTuple):\n  x : int\n  y : List[str]\n"
-)  # fmt: skip
+)
 
 
 def test_enums_and_named_tuples_in_and_out() -> None:
@@ -360,15 +455,21 @@ TREE = module(
     parameters=["w", "none"],
     buffers=["buf"],
 )
-TREE += module(forward("x: Tensor", "return torch.mul(x, self.w)").replace("__torch__.M", "__torch__.N"), "training : bool\nw : Tensor\nbuf : Tensor",
-               parameters=["w"], buffers=["buf"]).replace("class M", "class N")  # fmt: skip
+TREE += module(
+    forward("x: Tensor", "return torch.mul(x, self.w)").replace("__torch__.M", "__torch__.N"),
+    "training : bool\nw : Tensor\nbuf : Tensor",
+    parameters=["w"],
+    buffers=["buf"],
+).replace("class M", "class N")
 
 
 def tree_bytes() -> bytes:
     shared = np.full(3, 2, np.float32)
     a = Obj("__torch__.N", {"training": True, "w": shared, "buf": np.zeros(1)})
     b = Obj("__torch__.N", {"training": True, "w": np.full(3, 5, np.float32), "buf": np.ones(1)})
-    return archive(TREE, {"w": shared, "buf": np.ones(2), "none": None, "training": True, "n": 1, "l": [1.0], "a": a, "b": b})
+    return archive(
+        TREE, {"w": shared, "buf": np.ones(2), "none": None, "training": True, "n": 1, "l": [1.0], "a": a, "b": b}
+    )
 
 
 def test_names_of_parameters_buffers_modules_and_states() -> None:
@@ -387,7 +488,9 @@ def test_names_of_parameters_buffers_modules_and_states() -> None:
 def test_wrappers_of_one_module_are_equal() -> None:
     m = gpujit.load(tree_bytes())
     assert m.a == m.a == m.same() and m.a != m.b and hash(m.a) == hash(m.same()) and m != 3
-    assert {m.a: 1}[m.same()] == 1 and repr(m) == "ScriptModule(original_name=M\n  (a): ScriptModule(original_name=N)\n  (b): ScriptModule(original_name=N)\n)"
+    assert {m.a: 1}[m.same()] == 1 and repr(
+        m
+    ) == "ScriptModule(original_name=M\n  (a): ScriptModule(original_name=N)\n  (b): ScriptModule(original_name=N)\n)"
     assert {"w", "k", "forward", "a", "state_dict"} <= set(dir(m)) and m.original_name == "M"
     assert repr(m.forward) == "<ScriptMethod __torch__.M.forward>" and m.forward.name == "forward"
 
@@ -408,9 +511,15 @@ def test_attributes_read_and_write_with_their_types() -> None:
     m.size = 10
     assert m.n == 9 and m.k == 5
     for name, value, type_, found in [
-        ("n", 1.5, "int", "float 1.5"), ("n", None, "int", "NoneType"), ("w", 3, "Tensor", "int 3"), ("l", 3, "List[float]", "int 3"),
-        ("none", 3, "NoneType", "int 3"), ("a", 3, "__torch__.N", "int 3"), ("training", "x", "bool", "str 'x'"), ("a", m, "__torch__.N", ""),
-    ]:  # fmt: skip
+        ("n", 1.5, "int", "float 1.5"),
+        ("n", None, "int", "NoneType"),
+        ("w", 3, "Tensor", "int 3"),
+        ("l", 3, "List[float]", "int 3"),
+        ("none", 3, "NoneType", "int 3"),
+        ("a", 3, "__torch__.N", "int 3"),
+        ("training", "x", "bool", "str 'x'"),
+        ("a", m, "__torch__.N", ""),
+    ]:
         with pytest.raises(AttributeTypeError) as caught:
             setattr(m, name, value)
         assert f"attribute '{name}' of __torch__.M has type {type_}; a value of {found}" in str(caught.value)
@@ -454,7 +563,9 @@ def test_hooks_run_around_a_call_of_the_module_only() -> None:
 
 
 def test_an_object_of_a_plain_class_comes_out_with_attributes_and_methods() -> None:
-    source = module(forward("n: int -> __torch__.K", "k = __torch__.K.__new__(__torch__.K)\n_0 = (k).__init__(n, )\nreturn k"))
+    source = module(
+        forward("n: int -> __torch__.K", "k = __torch__.K.__new__(__torch__.K)\n_0 = (k).__init__(n, )\nreturn k")
+    )
     source += "class K:\n  n : int\n  def __init__(self: __torch__.K, n: int) -> NoneType:\n    self.n = n\n"
     source += "  def plus(self: __torch__.K, o: __torch__.K) -> int:\n    return torch.add(self.n, o.n)\n"
     m = load(source)
@@ -471,7 +582,10 @@ def test_graph_code_and_schema() -> None:
     assert 'prim::CallMethod[name="forward"]' in str(m.graph) and "CallMethod" not in str(m.inlined_graph)
     assert m.code.startswith("def forward(self: __torch__.M, x: Tensor) -> Tensor:\n  return (self.a)")
     assert str(m.forward.schema).startswith("__torch__.M.forward(__torch__.M self, Tensor x) -> Tensor")
-    assert set(m.methods) == {"forward", "same", "__size_getter", "__size_setter"} and m.same.graph is m.methods["same"].graph
+    assert (
+        set(m.methods) == {"forward", "same", "__size_getter", "__size_setter"}
+        and m.same.graph is m.methods["same"].graph
+    )
 
 
 def test_two_loads_share_nothing() -> None:
@@ -516,7 +630,7 @@ UPGRADES = {
     "linspace steps": ("", "return torch.linspace(0, 9, 4)", [()]),
     "logspace": ("", "return torch.logspace(0, 1)", [()]),
     "gelu": ("x: Tensor", "return torch.gelu(x)", [(F1,)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.torch
@@ -548,13 +662,51 @@ def test_old_operators_mean_what_they_meant(name: str, version: int) -> None:
 
 # PyTorch would lose something without a word (2.5 becomes 2, None becomes False, an empty list a dict): refused here.
 STRICTER = {
-    ("int", "array(2.5)"), ("Optional[int]", "array(2.5)"), ("bool", "1.5"), ("bool", "2j"), ("bool", "None"), ("bool", "array(2.5)"),
-    ("Tensor", "None"), ("List[int]", "[array(1.5)]"), ("Tuple[int, float]", "array([1, 2])"), ("Dict[str, int]", "[]"), ("Dict[str, int]", "()"),
-}  # fmt: skip
+    ("int", "array(2.5)"),
+    ("Optional[int]", "array(2.5)"),
+    ("bool", "1.5"),
+    ("bool", "2j"),
+    ("bool", "None"),
+    ("bool", "array(2.5)"),
+    ("Tensor", "None"),
+    ("List[int]", "[array(1.5)]"),
+    ("Tuple[int, float]", "array([1, 2])"),
+    ("Dict[str, int]", "[]"),
+    ("Dict[str, int]", "()"),
+}
 # Nothing is lost: taken here, as where the type is plain int.
-LOOSER = {("number", "array(3)"), ("number", "array(2.5)"), ("Union[int, str]", "True"), ("Union[int, str]", "array(3)"), ("Any", "[]")}
-VALUES = [0, 3, -1, True, 1.5, 2j, "a", None, [1, 2], [1.5], (1, 2), (1, 2.5), [], (), {"a": 1}, {1: 1}, [True], ["a"], [1, None],
-          np.array(3), np.array(2.5), np.array([1, 2]), [np.array(1.5)]]  # fmt: skip
+LOOSER = {
+    ("number", "array(3)"),
+    ("number", "array(2.5)"),
+    ("Union[int, str]", "True"),
+    ("Union[int, str]", "array(3)"),
+    ("Any", "[]"),
+}
+VALUES = [
+    0,
+    3,
+    -1,
+    True,
+    1.5,
+    2j,
+    "a",
+    None,
+    [1, 2],
+    [1.5],
+    (1, 2),
+    (1, 2.5),
+    [],
+    (),
+    {"a": 1},
+    {1: 1},
+    [True],
+    ["a"],
+    [1, None],
+    np.array(3),
+    np.array(2.5),
+    np.array([1, 2]),
+    [np.array(1.5)],
+]
 
 
 def as_torch(value: Any, torch: Any) -> Any:
@@ -566,9 +718,25 @@ def as_torch(value: Any, torch: Any) -> Any:
 @pytest.mark.torch
 @pytest.mark.parametrize(
     "type_",
-    ["int", "float", "bool", "complex", "str", "number", "Tensor", "List[int]", "List[float]", "Optional[int]", "Tuple[int, float]",
-     "Dict[str, int]", "Union[int, str]", "Any", "Device", "List[Tensor]"],
-)  # fmt: skip
+    [
+        "int",
+        "float",
+        "bool",
+        "complex",
+        "str",
+        "number",
+        "Tensor",
+        "List[int]",
+        "List[float]",
+        "Optional[int]",
+        "Tuple[int, float]",
+        "Dict[str, int]",
+        "Union[int, str]",
+        "Any",
+        "Device",
+        "List[Tensor]",
+    ],
+)
 def test_arguments_convert_as_pytorch_converts_them(type_: str) -> None:
     torch, ours, theirs = both(archive(module(forward(f"n: {type_} -> {type_}", "return n")), {}))
     for value in VALUES:
@@ -593,7 +761,12 @@ def test_arguments_convert_as_pytorch_converts_them(type_: str) -> None:
 def test_torch_tensors_are_taken_without_a_copy() -> None:
     torch = pytest.importorskip("torch")
     m = program("x: Tensor", "return torch.mul_(x, 2)")
-    for x in (torch.ones(2, 3), torch.ones(3, 2).t(), torch.ones(2, 3, requires_grad=True).detach(), torch.ones(4, dtype=torch.bfloat16)):
+    for x in (
+        torch.ones(2, 3),
+        torch.ones(3, 2).t(),
+        torch.ones(2, 3, requires_grad=True).detach(),
+        torch.ones(4, dtype=torch.bfloat16),
+    ):
         found = m(x)
         assert found.dtype == str(x.dtype).removeprefix("torch.") and found.astype(np.float32).min() == 2
         if x.dtype != torch.bfloat16:

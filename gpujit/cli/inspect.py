@@ -28,7 +28,9 @@ _SHOWN = 20
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", help="a TorchScript archive")
-    command.add_argument("--all", action="store_true", help=f"list everything instead of the first {_SHOWN} of each kind")
+    command.add_argument(
+        "--all", action="store_true", help=f"list everything instead of the first {_SHOWN} of each kind"
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -110,7 +112,8 @@ def as_text(facts: dict[str, Any], limit: int | None) -> str:
         f"file        {safe(facts['file'])}",
         f"version     {facts['version']}",
         f"class       {safe(facts['class'])}, {facts['modules']} modules",
-        f"parameters  {facts['elements']:,} in {len(facts['parameters'])} tensors; {size_text(facts['bytes'])} with buffers",
+        f"parameters  {facts['elements']:,} in {len(facts['parameters'])} tensors",
+        f"size        {size_text(facts['bytes'])} with buffers",
         f"dtypes      {', '.join(f'{k} ({v})' for k, v in facts['dtypes'].items()) or 'none'}",
         f"devices     {', '.join(facts['devices']) or 'none'}",
         f"operators   {ops['covered']} of {ops['distinct']} known, {ops['calls']} calls",

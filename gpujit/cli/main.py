@@ -22,7 +22,9 @@ EXIT_USAGE, EXIT_LOAD, EXIT_RUN, EXIT_INTERRUPTED = 2, 3, 4, 130
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line's parser."""
-    top = argparse.ArgumentParser(prog="gpujit", description="TorchScript without PyTorch: look into and run .pt files.")
+    top = argparse.ArgumentParser(
+        prog="gpujit", description="TorchScript without PyTorch: look into and run .pt files."
+    )
     top.add_argument("--version", action="version", version=f"gpujit {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (inspect, run):

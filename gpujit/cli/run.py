@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import tempfile
 import time
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Any
@@ -16,7 +19,6 @@ import numpy as np
 
 from gpujit import api
 from gpujit.cli.output import safe, table
-from gpujit.ir import types as T
 from gpujit.ir.dtypes import BY_NAME
 from gpujit.ir.schema import Argument
 from gpujit.ir.values import QTensor
@@ -47,7 +49,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", help="a TorchScript archive")
     command.add_argument("inputs", nargs="*", metavar="INPUT", help="array files, shapes or values; see below")
     command.add_argument("--method", default="forward", help="method to call (default: forward)")
-    command.add_argument("--repeat", type=_positive, default=1, metavar="N", help="call it N times and show the median time")
+    command.add_argument(
+        "--repeat", type=_positive, default=1, metavar="N", help="call it N times and show the median time"
+    )
     command.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
     command.add_argument("--out", metavar="FILE.npz", help="write the outputs there")
 
@@ -87,7 +91,7 @@ def execute(arguments: argparse.Namespace) -> int:
         "median_call_ms": round(median(times[1:] or times) * 1e3, 3),
         "calls": len(times),
     }
-    print(json.dumps(report) if arguments.json else as_text(report, outputs))
+    print(json.dumps(_for_json(report)) if arguments.json else as_text(report, outputs))
     return 0
 
 
@@ -97,7 +101,7 @@ def check_count(values: list[Any], method: api.ScriptMethod) -> None:
     if len(values) < len(wanted):
         missing = ", ".join(a.name for a in wanted[len(values) :])
         raise ArgumentError(
-            f"{len(values)} inputs are given but {missing} need{'s' if len(wanted) - len(values) == 1 else ''} a value. "
+            f"{len(values)} inputs are given; a value is missing for {missing}. "
             f"Declaration: {declaration(method.schema, skip=1)}"
         )
 
@@ -109,10 +113,7 @@ def read_inputs(texts: Iterable[str], seed: int) -> Iterator[Any]:
         if text.endswith(".npy"):
             yield _load(text)
         elif text.endswith(".npz"):
-            with _load(text) as archive:
-                for name in archive.files:
-                    if archive[name].dtype.kind not in "OUS":
-                        yield archive[name]
+            yield from _load(text)
         elif text == "none":
             yield None
         elif m := _VALUE.fullmatch(text):
@@ -120,14 +121,21 @@ def read_inputs(texts: Iterable[str], seed: int) -> Iterator[Any]:
         elif m := _SHAPE.fullmatch(text):
             yield _random(m, random)
         else:
-            raise ArgumentError(f"input {text!r} is neither an array file nor a shape such as 1x3x224x224:float32 nor a value such as int=3")
+            raise ArgumentError(
+                f"input {text!r} is neither an array file nor a shape (1x3x224x224:float32) nor a value (int=3)"
+            )
 
 
 def _load(path: str) -> Any:
+    """The array of a .npy file, or a list of those of a .npz file."""
     try:
         # Never pickled objects: they would run code from the file.
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as e:
+        with open(path, "rb") as stream:
+            found = np.load(stream, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                return found
+            return [array for array in (found[name] for name in found.files) if array.dtype.kind not in "US"]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as e:
         raise ArgumentError(f"input file {path!r} cannot be read: {e}") from None
 
 
@@ -145,11 +153,16 @@ def _random(m: re.Match[str], random: np.random.Generator) -> Any:
     name = m.group(2) or "float32"
     known = BY_NAME.get(name)
     if known is None or known.dtype is None:
-        raise ArgumentError(f"dtype {name!r} is not known; use one of {', '.join(n for n, s in BY_NAME.items() if s.dtype)}")
+        raise ArgumentError(
+            f"dtype {name!r} is not known; use one of {', '.join(n for n, s in BY_NAME.items() if s.dtype)}"
+        )
     if np.prod(shape, dtype=float) > _MAX_ELEMENTS:
         raise ArgumentError(f"an input of shape {shape} is too large")
     if known.dtype.kind in "iu":
-        return random.integers(0, int(m.group(3) or 10), shape).astype(known.dtype)
+        high, most = int(m.group(3) or 10), int(np.iinfo(known.dtype).max)
+        if not 0 < high <= most:
+            raise ArgumentError(f"numbers below {high} cannot be drawn as {name}; give a limit from 1 to {most}")
+        return random.integers(0, high, shape).astype(known.dtype)
     if known.dtype.kind == "b":
         return random.integers(0, 2, shape).astype(bool)
     values = random.standard_normal(shape, dtype=np.float32)
@@ -186,10 +199,19 @@ def describe(value: Any) -> dict[str, Any]:
     return facts
 
 
+def _for_json(value: Any) -> Any:
+    """The report with numbers that JSON lacks as text: ``"nan"``, ``"inf"``."""
+    if isinstance(value, dict):
+        return {k: _for_json(v) for k, v in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_npz(path: str, outputs: dict[str, Any]) -> None:
     """Write the array outputs beside the target, then rename: no half-written file is left."""
     arrays = {n: v.values if isinstance(v, QTensor) else v for n, v in outputs.items()}
-    arrays = {n: v.astype(np.float32) if isinstance(v, np.ndarray) and v.dtype.kind == "V" else v for n, v in arrays.items()}
+    arrays = {
+        n: v.astype(np.float32) if isinstance(v, np.ndarray) and v.dtype.kind == "V" else v for n, v in arrays.items()
+    }
     keep = {n: np.asarray(v) for n, v in arrays.items() if isinstance(v, (np.ndarray, int, float, bool, complex))}
     folder = os.path.dirname(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(suffix=".npz", dir=folder)
@@ -208,7 +230,9 @@ def as_text(report: dict[str, Any], outputs: dict[str, Any]) -> str:
     for name, facts in report["outputs"].items():
         if "dtype" in facts:
             shape = "x".join(map(str, facts["shape"])) or "scalar"
-            spread = f"min {facts['min']:.6g}  max {facts['max']:.6g}  mean {facts['mean']:.6g}" if "min" in facts else ""
+            spread = (
+                f"min {facts['min']:.6g}  max {facts['max']:.6g}  mean {facts['mean']:.6g}" if "min" in facts else ""
+            )
             rows.append((name, facts["dtype"], shape, spread))
         else:
             rows.append((name, "", "", repr(facts["value"])))

@@ -79,7 +79,12 @@ def literal(node: ast.expr, depth: int = 0) -> Any:
         and len(node.args) == 2
     ):
         return literal(node.args[1], depth + 1)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "device" and len(node.args) == 1:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "device"
+        and len(node.args) == 1
+    ):
         text = literal(node.args[0], depth + 1)
         if isinstance(text, str):
             try:
@@ -120,7 +125,11 @@ def type_of_constant(value: Any) -> T.Type | None:
         return value.type
     if isinstance(value, ScriptObject):
         return value.type
-    if isinstance(value, QTensor) or hasattr(value, "__array_interface__") or hasattr(value, "__cuda_array_interface__"):
+    if (
+        isinstance(value, QTensor)
+        or hasattr(value, "__array_interface__")
+        or hasattr(value, "__cuda_array_interface__")
+    ):
         return T.TENSOR
     if isinstance(value, tuple):
         parts = [type_of_constant(v) for v in value]
@@ -232,7 +241,9 @@ class _Emitter:
         node.source = self.range(at)
         return self.block.append(node)
 
-    def value_of(self, kind: str, inputs: Sequence[Value], type_: T.Type, at: ast.AST, attributes: dict[str, Any] | None = None) -> Value:
+    def value_of(
+        self, kind: str, inputs: Sequence[Value], type_: T.Type, at: ast.AST, attributes: dict[str, Any] | None = None
+    ) -> Value:
         return self.emit(kind, inputs, at, attributes).add_output(type_)
 
     def constant(self, value: Any, type_: T.Type, at: ast.AST) -> Value:
@@ -411,7 +422,9 @@ class _Emitter:
         trips = self.constant(_INT_MAX, T.INT, s)
         self.loop(s, trips, self.condition(s.test), None, s.test)
 
-    def loop(self, s: ast.For | ast.While, trips: Value, condition: Value, index: str | None, test: ast.expr | None) -> None:
+    def loop(
+        self, s: ast.For | ast.While, trips: Value, condition: Value, index: str | None, test: ast.expr | None
+    ) -> None:
         names = [n for n in _assigned(s.body) if n != index and isinstance(self.scope.get(n), Value)]
         types: dict[str, T.Type] = {n: self.scope[n].type for n in names}
         before = self.scope
@@ -439,7 +452,9 @@ class _Emitter:
                 if not T.is_subtype(value.type, types[n]):
                     joint = T.unify(types[n], value.type)
                     if joint is None or attempt == 2:
-                        raise self.error(f"{n!r} has type {types[n]} before the loop and {value.type} after its body", s)
+                        raise self.error(
+                            f"{n!r} has type {types[n]} before the loop and {value.type} after its body", s
+                        )
                     wider[n] = joint
                 block.add_return(value)
             if not wider:
@@ -582,7 +597,9 @@ class _Emitter:
             key, value = self.expression(k, key_type), self.expression(v, value_type)
             if wanted is None:
                 key_type = key.type if key_type is None else T.unify(key_type, key.type)
-                value_type = value.type if value_type is None else T.unify(value_type, value.type, default_to_union=True)
+                value_type = (
+                    value.type if value_type is None else T.unify(value_type, value.type, default_to_union=True)
+                )
                 if key_type is None:
                     raise self.error("keys of a dict must have one type", node)
             items += (key, value)
@@ -687,7 +704,11 @@ class _Emitter:
             items = [self.constant_of_type(v, t, node) for v, t in zip(value, type_.elements, strict=True)]
             return self.value_of("prim::TupleConstruct", items, type_, node)
         if isinstance(value, dict) and isinstance(type_, T.DictType):
-            pairs = [x for k, v in value.items() for x in (self.constant(k, type_.key, node), self.constant_of_type(v, type_.value, node))]
+            pairs = [
+                x
+                for k, v in value.items()
+                for x in (self.constant(k, type_.key, node), self.constant_of_type(v, type_.value, node))
+            ]
             return self.value_of("prim::DictConstruct", pairs, type_, node)
         if isinstance(type_, T.OptionalType) and value is not None:
             type_ = type_.element
@@ -765,7 +786,9 @@ class _Emitter:
         except DeviceError as e:
             raise self.error(e.message, node) from None
 
-    def call_operator(self, name: str, positional: list[Value], keywords: dict[str, Value], node: ast.AST, unpack: int = 0) -> Any:
+    def call_operator(
+        self, name: str, positional: list[Value], keywords: dict[str, Value], node: ast.AST, unpack: int = 0
+    ) -> Any:
         """The result of an operator call: a value, or the constant None when it returns nothing."""
         candidates = overloads.candidates_for(name, self.resolver.version)
         if not candidates:
@@ -791,7 +814,9 @@ class _Emitter:
         outputs = [node.add_output(t) for t in types]
         return self.value_of("prim::TupleConstruct", outputs, T.TupleType(tuple(types)), at)
 
-    def unknown_operator(self, name: str, positional: list[Value], keywords: dict[str, Value], node: ast.AST, unpack: int) -> Value:
+    def unknown_operator(
+        self, name: str, positional: list[Value], keywords: dict[str, Value], node: ast.AST, unpack: int
+    ) -> Value:
         """A call that raises when it is reached; until then its result fits everywhere."""
         out = self.emit(name, (*positional, *keywords.values()), node)
         return self.results(out, [T.UNKNOWN] * max(unpack, 1), node)
@@ -891,12 +916,20 @@ class _Emitter:
         if T.is_subtype(value.type, wanted):
             return value
         plain = wanted.element if isinstance(wanted, T.OptionalType) else wanted
-        if isinstance(value.type, T.TupleType) and isinstance(plain, T.TupleType) and value.node.kind == "prim::TupleConstruct":
+        if (
+            isinstance(value.type, T.TupleType)
+            and isinstance(plain, T.TupleType)
+            and value.node.kind == "prim::TupleConstruct"
+        ):
             if len(value.type.elements) == len(plain.elements):
                 if plain.name is None or all(map(T.is_subtype, value.type.elements, plain.elements)):
                     items = [self.fit(v, t, node, what) for v, t in zip(value.node.inputs, plain.elements, strict=True)]
                     return self.value_of("prim::TupleConstruct", items, plain, node)
-        if isinstance(value.type, T.ListType) and value.node.kind == "prim::ListConstruct" and isinstance(plain, T.ListType):
+        if (
+            isinstance(value.type, T.ListType)
+            and value.node.kind == "prim::ListConstruct"
+            and isinstance(plain, T.ListType)
+        ):
             if not value.node.inputs or all(T.is_subtype(v.type, plain.element) for v in value.node.inputs):
                 return self.value_of("prim::ListConstruct", list(value.node.inputs), plain, node)
         if value.type == T.ANY:
@@ -964,7 +997,12 @@ class _Emitter:
 
     def annotated(self, type_: T.Type, node: ast.expr, at: ast.AST) -> Value:
         """``annotate(type_, node)``: a typed literal, an implicit conversion of a tensor, or a checked value."""
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "tolist" and not node.args:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "tolist"
+            and not node.args
+        ):
             owner = self.meaning(node.func.value, None)
             if isinstance(owner, Value):
                 return self.value_of("prim::tolist", (owner,), type_, at, {"type": type_})
@@ -979,7 +1017,13 @@ class _Emitter:
         wanted = {"int": T.INT, "float": T.FLOAT, "bool": T.BOOL, "complex": T.COMPLEX, "str": T.STR}[name]
         if value.type == wanted:
             return value
-        op = {"int": "aten::Int", "float": "aten::Float", "bool": "aten::Bool", "complex": "aten::Complex", "str": "aten::str"}[name]
+        op = {
+            "int": "aten::Int",
+            "float": "aten::Float",
+            "bool": "aten::Bool",
+            "complex": "aten::Complex",
+            "str": "aten::str",
+        }[name]
         if name == "bool" and isinstance(value.type, (T.ListType, T.DictType)):
             length = self.as_value(self.call_operator("aten::len", [value], {}, node), node)
             return self.as_value(self.call_operator("aten::Bool", [length], {}, node), node)

@@ -17,13 +17,13 @@ MAX_SOURCE_BYTES = 64 << 20
 # Python's parser recurses, and so does the emitter; real code nests below 40 levels.
 MAX_DEPTH = 120
 
-# Statements and expressions of serialized code (torchscript_reference: the dialect under code/).
+# Statements and expressions of serialized code (what torch.jit.save writes under code/).
 ALLOWED = frozenset(
     (
-        ast.Module, ast.ClassDef, ast.FunctionDef, ast.arguments, ast.arg, ast.Return, ast.Assign, ast.AnnAssign, ast.If,
-        ast.For, ast.While, ast.With, ast.withitem, ast.Pass, ast.Expr, ast.Call, ast.keyword, ast.Name, ast.Attribute,
-        ast.Subscript, ast.Slice, ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.UnaryOp, ast.USub, ast.BinOp, ast.Add,
-        ast.Sub, ast.Load, ast.Store, ast.Starred, ast.Import, ast.alias,
+        ast.Module, ast.ClassDef, ast.FunctionDef, ast.arguments, ast.arg, ast.Return, ast.Assign, ast.AnnAssign,
+        ast.If,        ast.For, ast.While, ast.With, ast.withitem, ast.Pass, ast.Expr, ast.Call, ast.keyword, ast.Name, ast.Attribute,
+        ast.Subscript, ast.Slice, ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.UnaryOp, ast.USub, ast.BinOp,
+        ast.Add,        ast.Sub, ast.Load, ast.Store, ast.Starred, ast.Import, ast.alias,
     )
 )  # fmt: skip
 
@@ -32,14 +32,18 @@ def range_of(source: Source, node: ast.AST) -> SourceRange:
     """The stretch of source a syntax node covers."""
     line = getattr(node, "lineno", 1)
     column = getattr(node, "col_offset", 0)
-    return SourceRange(source, line, column, getattr(node, "end_lineno", line) or line, getattr(node, "end_col_offset", column) or 0)
+    return SourceRange(
+        source, line, column, getattr(node, "end_lineno", line) or line, getattr(node, "end_col_offset", column) or 0
+    )
 
 
 def fail(message: str, source: Source, node: ast.AST, file: str = "", function: str = "") -> SourceError:
     """A SourceError that shows the line."""
     where = range_of(source, node)
     name = f" in {function}" if function else ""
-    error = SourceError(message, file=file, where=f'  File "{source.name}", line {where.shown_line}{name}\n{where.highlight()}')
+    error = SourceError(
+        message, file=file, where=f'  File "{source.name}", line {where.shown_line}{name}\n{where.highlight()}'
+    )
     error.member = source.name
     return error
 
@@ -51,7 +55,11 @@ def parse_source(source: Source, file: str = "") -> ast.Module:
     language.
     """
     if len(source.text) > MAX_SOURCE_BYTES:
-        raise SourceError(f"source text of {len(source.text)} bytes is over the limit of {MAX_SOURCE_BYTES}", file=file, member=source.name)
+        raise SourceError(
+            f"source text of {len(source.text)} bytes is over the limit of {MAX_SOURCE_BYTES}",
+            file=file,
+            member=source.name,
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -176,4 +184,6 @@ class Closure:
     scope: dict[str, Any]
 
 
-Meaning = Value | Namespace | Path | OperatorName | TypeRef | FunctionRef | MethodRef | ClassMethodRef | Special | Closure
+Meaning = (
+    Value | Namespace | Path | OperatorName | TypeRef | FunctionRef | MethodRef | ClassMethodRef | Special | Closure
+)

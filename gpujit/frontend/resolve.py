@@ -30,7 +30,8 @@ _SIMPLE: dict[str, T.Type] = {
 _MODULE_BASES = ("Module", "ModuleInterface", "Interface", "NamedTuple", "Enum", "object")
 _SPECIALS = frozenset(
     ("annotate", "uninitialized", "unchecked_cast", "isinstance", "int", "float", "bool", "complex", "str", "getattr",
-     "fork", "awaitable", "awaitable_nowait", "awaitable_wait", "print", "range", "sorted", "rpc_async", "rpc_sync", "rpc_remote", "hasattr",
+     "fork", "awaitable", "awaitable_nowait", "awaitable_wait", "print", "range", "sorted",
+     "rpc_async", "rpc_sync", "rpc_remote", "hasattr",
      "list", "dict", "len", "min", "max", "abs", "hash")
 )  # fmt: skip
 _MAX_TYPE_DEPTH = 64
@@ -55,7 +56,11 @@ class SourceFile:
 
 
 def _is_version_line(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "op_version_set"
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and node.targets[0].id == "op_version_set"
+    )
 
 
 class ArchiveResolver:
@@ -96,7 +101,9 @@ class ArchiveResolver:
         """The parsed file of a module path. Raises SourceError when it is not in the language."""
         if path not in self._files:
             source = self.open_source(path)
-            self._files[path] = None if source is None else SourceFile(source, parse_source(source, self.file), self.file)
+            self._files[path] = (
+                None if source is None else SourceFile(source, parse_source(source, self.file), self.file)
+            )
         return self._files[path]
 
     def definition(self, name: str) -> tuple[SourceFile, ast.ClassDef | ast.FunctionDef] | None:
@@ -128,7 +135,7 @@ class ArchiveResolver:
         Raises SourceError: one names a type that is not there, a constant of another type than declared, and so on.
         """
         for path, file in list(self._files.items()):
-            for name, node in ([] if file is None else file.definitions.items()):
+            for name, node in [] if file is None else file.definitions.items():
                 if isinstance(node, ast.FunctionDef):
                     found = self.find_function(f"{path}.{name}")
                     methods = {} if found is None else {name: found}
@@ -187,7 +194,9 @@ class ArchiveResolver:
         file, node = found[0], found[1]
         bases = [b.id if isinstance(b, ast.Name) else "?" for b in node.bases]
         if node.keywords or len(bases) > 1 or any(b not in _MODULE_BASES for b in bases):
-            raise fail(f"class {node.name} has bases that serialized TorchScript does not know", file.source, node, self.file)
+            raise fail(
+                f"class {node.name} has bases that serialized TorchScript does not know", file.source, node, self.file
+            )
         base = bases[0] if bases else ""
         result: T.Type
         if base == "NamedTuple":
@@ -197,7 +206,9 @@ class ArchiveResolver:
             for statement in node.body:
                 if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                     if statement.target.id in fields:
-                        raise fail(f"field {statement.target.id!r} is declared twice", file.source, statement, self.file)
+                        raise fail(
+                            f"field {statement.target.id!r} is declared twice", file.source, statement, self.file
+                        )
                     fields[statement.target.id] = self.annotation(statement.annotation, file.source, depth + 1)
                 elif not isinstance(statement, ast.Pass):
                     raise fail("a NamedTuple holds 'name : Type' lines only", file.source, statement, self.file)
@@ -303,7 +314,9 @@ class ArchiveResolver:
         if name in type_.slot_of or name in type_.constants:
             raise fail(f"attribute {name!r} is declared twice", file.source, annotation, self.file)
         is_final = (
-            isinstance(annotation, ast.Subscript) and isinstance(annotation.value, ast.Name) and annotation.value.id == "Final"
+            isinstance(annotation, ast.Subscript)
+            and isinstance(annotation.value, ast.Name)
+            and annotation.value.id == "Final"
         )
         if is_final:
             assert isinstance(annotation, ast.Subscript)
@@ -333,14 +346,24 @@ class ArchiveResolver:
         if isinstance(value, Device) and self.map_device is not None:
             value = parse_device(self.map_device(str(value)))
         if not _admits(type_, value):
-            raise fail(f"{what} is declared as {type_.annotation()}; this value is not of that type", file.source, node, self.file)
+            raise fail(
+                f"{what} is declared as {type_.annotation()}; this value is not of that type",
+                file.source,
+                node,
+                self.file,
+            )
         return value
 
     def constant_named(self, name: str, source: Source, node: ast.AST) -> Any:
         """The value of ``CONSTANTS.cN``. Raises SourceError when there is none."""
         if name.startswith("c") and name[1:].isdigit() and int(name[1:]) < len(self.constants):
             return self.constants[int(name[1:])]
-        raise fail(f"CONSTANTS.{name} is not in constants.pkl, which holds {len(self.constants)} values", source, node, self.file)
+        raise fail(
+            f"CONSTANTS.{name} is not in constants.pkl, which holds {len(self.constants)} values",
+            source,
+            node,
+            self.file,
+        )
 
     def annotation(self, node: ast.expr, source: Source, depth: int = 0) -> T.Type:
         """The type an annotation names. Raises SourceError for an unknown one."""
@@ -414,7 +437,9 @@ class ArchiveResolver:
     # -------------------------------------------------------------------------------------------- functions
 
     def _function(self, name: str, file: SourceFile, node: ast.FunctionDef, self_type: T.Type | None) -> Function:
-        function = Function(name, partial(self._signature, name, file, node, self_type), source=range_of(file.source, node))
+        function = Function(
+            name, partial(self._signature, name, file, node, self_type), source=range_of(file.source, node)
+        )
         function._body = partial(self._emit, function, file, node)
         return function
 

@@ -24,7 +24,7 @@ class Use(NamedTuple):
 
 
 class Value:
-    """One result of a node or one parameter of a block. ``name`` is a debug name (the printer makes them unique), or ''."""
+    """One result of a node or one parameter of a block. ``name`` is for people, or ''; it need not be unique."""
 
     __slots__ = ("index", "name", "node", "type", "uses")
 

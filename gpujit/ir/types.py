@@ -320,7 +320,7 @@ class EnumType(Type):
 
 @cache
 def custom_class(name: str) -> ClassType:
-    """The type of a C++ class such as ``__torch__.torch.classes.quantized.LinearPackedParamsBase``: one in all programs."""
+    """The type of a C++ class, ``__torch__.torch.classes.quantized.LinearPackedParamsBase``: one in all programs."""
     return ClassType(name)
 
 
@@ -378,7 +378,7 @@ def is_subtype(a: Type, b: Type) -> bool:
     NamedTuple is a subtype of the plain tuple; a class is a subtype of an interface whose methods it has; a tensor
     type with more known facts is a subtype of one with fewer. bool is no subtype of int.
     """
-    if a is b or a == b or b == ANY or a == UNKNOWN:
+    if a is b or b == ANY or a in (b, UNKNOWN):
         return True
     if isinstance(a, (OptionalType, UnionType)):
         return all(is_subtype(m, b) for m in members_of(a))

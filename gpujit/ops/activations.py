@@ -203,7 +203,8 @@ def log_sigmoid_forward(xp: Any, x: Array) -> tuple[Array, Array]:
 
 
 out_form(
-    "aten::log_sigmoid_forward.output(Tensor self, *, Tensor(a!) output, Tensor(b!) buffer) -> (Tensor(a!), Tensor(b!))",
+    "aten::log_sigmoid_forward.output(Tensor self, *, Tensor(a!) output, Tensor(b!) buffer) "
+    "-> (Tensor(a!), Tensor(b!))",
     "aten::log_sigmoid_forward",
 )
 

@@ -23,13 +23,13 @@ def _conj(m: Any, x: Any) -> Any:
     return m.conjugate(x) if x.dtype.kind == "c" else x
 
 
-@pointwise("aten::sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor")
+@pointwise("aten::sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor", refuse=FLOAT_OR_COMPLEX)
 def sigmoid_backward(m: Any, grad: Array, y: Array) -> Array:
     """grad * (1 - y) * y for the result y of sigmoid."""
     return grad * _conj(m, (1 - y) * y)
 
 
-@pointwise("aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor")
+@pointwise("aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor", refuse=FLOAT_OR_COMPLEX)
 def tanh_backward(m: Any, grad: Array, y: Array) -> Array:
     """grad * (1 - y * y) for the result y of tanh."""
     return grad * _conj(m, 1 - y * y)
@@ -71,7 +71,7 @@ def mish_backward(m: Any, grad: Array, x: Array) -> Array:
 )
 def threshold_backward(m: Any, grad: Array, x: Array, limit: Any) -> Array:
     """``grad`` where ``x`` exceeds the limit, 0 elsewhere."""
-    return m.where(x <= limit, 0, grad)
+    return m.where(x <= (int(limit) if x.dtype.kind in "iu" else limit), 0, grad)
 
 
 @pointwise(
@@ -86,7 +86,8 @@ def leaky_relu_backward(m: Any, grad: Array, x: Array, slope: Any, self_is_resul
 
 
 @pointwise(
-    "aten::elu_backward(Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale, bool is_result, Tensor self_or_result) -> Tensor",
+    "aten::elu_backward(Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale, bool is_result, "
+    "Tensor self_or_result) -> Tensor",
     refuse=FLOAT_ONLY,
 )
 def elu_backward(m: Any, grad: Array, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Array) -> Array:
@@ -158,6 +159,10 @@ def glu_backward(xp: Any, grad: Array, x: Array, dim: int) -> Array:
     """The gradients of both halves, joined along ``dim``."""
     if not -x.ndim <= dim < x.ndim or x.shape[dim] % 2:
         raise ShapeError(f"aten::glu_backward: dim {dim} of shape {x.shape} must exist and be even")
+    if grad.shape[dim] * 2 != x.shape[dim]:
+        raise ShapeError(
+            f"aten::glu_backward: grad_output has shape {grad.shape}, half of {x.shape} along {dim} is needed"
+        )
     if x.dtype.kind not in "fc":
         raise DTypeError(f"aten::glu_backward: {x.dtype} tensors are not supported; cast to a floating dtype first")
     half = x.shape[dim] // 2
@@ -167,8 +172,8 @@ def glu_backward(xp: Any, grad: Array, x: Array, dim: int) -> Array:
 
 
 @pointwise(
-    "aten::rrelu_with_noise_backward(Tensor grad_output, Tensor self, Tensor noise, Scalar lower, Scalar upper, bool training, "
-    "bool self_is_result) -> Tensor",
+    "aten::rrelu_with_noise_backward(Tensor grad_output, Tensor self, Tensor noise, Scalar lower, Scalar upper, "
+    "bool training, bool self_is_result) -> Tensor",
     refuse=FLOAT_ONLY, out="out",
 )  # fmt: skip
 def rrelu_with_noise_backward(

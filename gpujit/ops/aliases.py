@@ -28,7 +28,7 @@ def _copy(op: Op, text: str) -> None:
 
 
 def alias(name: str, of: str, *, without: Collection[str] = ()) -> None:
-    """Declare every overload of ``of`` and of its in-place form under ``name`` too, but for the overloads ``without``."""
+    """Declare every overload of ``of`` and its in-place form under ``name`` too, but for those in ``without``."""
     entries = [*by_name(of), *by_name(f"{of}_")]
     if not entries:
         raise InternalError(f"{of} has to be declared before its other name {name}")
@@ -38,7 +38,7 @@ def alias(name: str, of: str, *, without: Collection[str] = ()) -> None:
 
 
 def same_as(text: str, full_name: str) -> None:
-    """Declare ``text`` as one more spelling of the entry ``full_name``: equal parameters under another name or overload."""
+    """Declare ``text``, which has the same parameters, as one more name of the entry ``full_name``."""
     op = by_full_name(full_name)
     if op is None:
         raise InternalError(f"{full_name} has to be declared before {text!r}")

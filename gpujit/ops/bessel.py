@@ -1,7 +1,7 @@
 """Bessel functions of order 0 and 1, modified ones, and the Airy function. All in float64.
 
-Source: S. L. Moshier, Cephes Mathematical Library (j0.c, j1.c, i0.c, i1.c, k0.c, k1.c, airy.c); coefficients come highest
-order first.
+Source: S. L. Moshier, Cephes Mathematical Library (j0.c, j1.c, i0.c, i1.c, k0.c, k1.c, airy.c); coefficients come
+highest order first.
 """
 
 from __future__ import annotations

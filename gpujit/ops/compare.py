@@ -73,7 +73,8 @@ def isneginf(m: Any, x: Array) -> Array:
 
 
 @pointwise(
-    "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float atol=1e-08, bool equal_nan=False) -> Tensor",
+    "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float atol=1e-08, "
+    "bool equal_nan=False) -> Tensor",
     result="bool",
 )
 def isclose(m: Any, a: Array, b: Array, rtol: float, atol: float, equal_nan: bool) -> Array:
@@ -92,7 +93,8 @@ def isclose(m: Any, a: Array, b: Array, rtol: float, atol: float, equal_nan: boo
 
 
 @library(
-    "aten::allclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float atol=1e-08, bool equal_nan=False) -> bool"
+    "aten::allclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float atol=1e-08, "
+    "bool equal_nan=False) -> bool"
 )
 def allclose(xp: Any, a: Array, b: Array, rtol: float, atol: float, equal_nan: bool) -> bool:
     """Whether all elements are close, as ``isclose`` has it."""
@@ -121,7 +123,7 @@ def logical_not(m: Any, x: Array) -> Array:
     return m.logical_not(x)
 
 
-_BITS_ONLY = {k: "bits are those of integers and bools; cast first" for k in ("floating", "complex")}
+_BITS_ONLY = dict.fromkeys(("floating", "complex"), "bits are those of integers and bools; cast first")
 _SHIFTS_ONLY = {**_BITS_ONLY, **NO_BOOL}
 
 
@@ -201,7 +203,7 @@ _declare_shift("right")
 def _declare_extremum(name: str, function: str, onnx: str | None = None) -> None:
     @pointwise(f"aten::{name}(Tensor self, Tensor other) -> Tensor", refuse=REAL_ONLY, out="out", onnx=onnx)
     def body(m: Any, a: Array, b: Array) -> Array:
-        """The smaller or larger of both; NaN beside anything is NaN, but for ``fmin`` and ``fmax``, which take the other."""
+        """The smaller or larger of both; NaN wins, but in ``fmin`` and ``fmax``, which take the other."""
         return getattr(m, function)(a, b)
 
 
@@ -341,7 +343,8 @@ def heaviside(m: Any, x: Array, values: Array) -> Array:
 
 
 @pointwise(
-    "static_runtime::clamp_nan_to_num(Tensor input, Scalar? min, Scalar? max, float? nan, float? posinf, float? posinf) -> Tensor",
+    "static_runtime::clamp_nan_to_num(Tensor input, Scalar? min, Scalar? max, float? nan, float? posinf, "
+    "float? posinf) -> Tensor",
     operands=("input",),
 )
 def clamp_nan_to_num(m: Any, x: Array, low: Any, high: Any, nan: float | None, posinf: Any, neginf: Any) -> Array:

@@ -1,6 +1,6 @@
-"""The gamma function's family: logarithm, derivatives, incomplete integrals, the Hurwitz zeta function. All in float64.
+"""The gamma function's family: logarithm, derivatives, incomplete integrals, the Hurwitz zeta function; in float64.
 
-Sources: Lanczos' approximation with g = 607/128 (coefficients of P. Godfrey, 2001); the rest after S. L. Moshier, Cephes
+Sources: Lanczos' approximation, g = 607/128 (coefficients of P. Godfrey, 2001); the rest after S. L. Moshier, Cephes
 Mathematical Library (psi.c, zeta.c, igam.c), with the continued fraction evaluated by Lentz's method.
 """
 
@@ -165,9 +165,9 @@ def incomplete_gamma(m: Any, a: Any, x: Any, upper: bool) -> Any:
         y[by_fraction] = part if upper else 1 - part
     one, zero = (1.0, 0.0) if upper else (0.0, 1.0)
     # The edges, later ones winning: x at infinity, a at infinity, x = 0, a = 0.
-    y = m.where((x == math.inf) & (a >= 0), zero, y)
+    y = m.where((x == math.inf) & ~(a < 0), zero, y)
     y = m.where((a == math.inf) & (x >= 0), m.where(x == math.inf, math.nan, one), y)
-    y = m.where((x == 0) & (a >= 0), one, y)
+    y = m.where((x == 0) & ~(a < 0), one, y)
     return m.where((a == 0) & (x >= 0), m.where(x > 0, zero, math.nan), y)
 
 
@@ -195,7 +195,8 @@ def polygamma(m: Any, n: int, x: Array) -> Array:
         # By reflection below one half, where the sum of zeta would have to start far left.
         low = x < 0.5
         y = zeta64(m, m.full_like(x, 2), m.where(low, 1 - x, x))
-        return m.where(low, (math.pi / m.sin(math.pi * x)) ** 2 - y, y)
+        y = m.where(low, (math.pi / m.sin(math.pi * x)) ** 2 - y, y)
+        return m.where(x == math.inf, 0, y)
     return (-1) ** (n + 1) * math.exp(math.lgamma(n + 1)) * zeta64(m, m.full_like(x, n + 1), x)
 
 

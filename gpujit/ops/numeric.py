@@ -7,7 +7,7 @@ from typing import Any
 
 from gpujit.ir.values import Array
 
-# Elements of one block: three float32 temporaries of this size fit into a first-level cache of 192 KiB or a second-level one.
+# Elements of one block: a few float32 temporaries of this size stay in a second-level cache.
 BLOCK = 16384
 
 
@@ -43,7 +43,7 @@ def chebyshev(x: Any, coefficients: Sequence[float]) -> Any:
 
 def piecewise(m: Any, x: Any, pieces: Sequence[tuple[Any, Callable[[Any], Any]]], other: float = float("nan")) -> Any:
     """A new array of floats: where a mask holds, its function of just these elements; ``other`` elsewhere."""
-    y = m.full(x.shape, other, dtype=x.dtype)
+    y = m.full_like(x, other)
     for mask, function in pieces:
         if mask.any():
             y[mask] = function(x[mask])

@@ -1,8 +1,8 @@
 """Overload resolution: which schema a call means, and how each argument gets to its parameter.
 
 Candidates are tried in declaration order in two rounds, first without and then with implicit conversions; the first
-that matches wins. Within one schema: positional arguments, then keywords, then defaults; a broadcasting list takes a lone
-element, the last list parameter takes several positional arguments, tuples become lists.
+that matches wins. Within one schema: positional arguments, then keywords, then defaults; a broadcasting list takes a
+lone element, the last list parameter takes several positional arguments, tuples become lists.
 Source: the behaviour of torch.jit's schema matcher, found by experiment.
 """
 
@@ -22,8 +22,17 @@ FROM_TENSOR: dict[T.Type, str] = {
     T.FLOAT: "aten::FloatImplicit", T.COMPLEX: "aten::ComplexImplicit",
     T.INT: "aten::IntImplicit", T.NUMBER: "aten::ScalarImplicit",
 }  # fmt: skip
-_FROM_NUMBER: dict[T.Type, str] = {T.FLOAT: "aten::Float.Scalar", T.COMPLEX: "aten::Complex.Scalar", T.INT: "aten::Int.Scalar"}
-_FROM_BOOL: dict[T.Type, str] = {T.FLOAT: "aten::Float.bool", T.INT: "aten::Int.bool", T.NUMBER: "aten::Int.bool", T.COMPLEX: "aten::Complex.Scalar"}
+_FROM_NUMBER: dict[T.Type, str] = {
+    T.FLOAT: "aten::Float.Scalar",
+    T.COMPLEX: "aten::Complex.Scalar",
+    T.INT: "aten::Int.Scalar",
+}
+_FROM_BOOL: dict[T.Type, str] = {
+    T.FLOAT: "aten::Float.bool",
+    T.INT: "aten::Int.bool",
+    T.NUMBER: "aten::Int.bool",
+    T.COMPLEX: "aten::Complex.Scalar",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,11 @@ def bind(formal: T.Type, actual: T.Type, binding: dict[str, T.Type]) -> bool:
             and all(bind(f, a, binding) for f, a in zip(formal.elements, actual.elements, strict=True))
         )
     if isinstance(formal, T.BoxType):
-        return isinstance(actual, T.BoxType) and actual.kind == formal.kind and bind(formal.element, actual.element, binding)
+        return (
+            isinstance(actual, T.BoxType)
+            and actual.kind == formal.kind
+            and bind(formal.element, actual.element, binding)
+        )
     return False
 
 

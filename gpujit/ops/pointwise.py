@@ -20,7 +20,7 @@ REAL_ONLY = {"complex": "only real dtypes have an order; take abs(), real or ima
 NO_BOOL = {"bool": "cast to an integer dtype first"}
 FLOAT_ONLY = {"bool": CAST_TO_FLOAT, "integer": CAST_TO_FLOAT, "complex": "take real or imag first"}
 FLOAT_OR_COMPLEX = {"bool": CAST_TO_FLOAT, "integer": CAST_TO_FLOAT}
-_NO_BOOL_DIFFERENCE = {"bool": "use `^` or logical_xor for a difference of masks"}
+_NO_BOOL_DIFFERENCE = {"bool operand": "use `^` or logical_xor for a difference of masks"}
 
 
 # ------------------------------------------------------------------------------------------ sums and differences
@@ -167,9 +167,7 @@ for _parameters, _overload in (
 _NO_FLOOR = {"bool": "use & for masks", "complex": "complex numbers have no floor"}
 
 
-@pointwise(
-    "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, out="Scalar_out"
-)
+@pointwise("aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, out="Scalar_out")
 @pointwise("aten::floor_divide(Tensor self, Tensor other) -> Tensor", refuse=_NO_FLOOR, out="out")
 def floor_divide(m: Any, a: Array, b: Any) -> Array:
     """The largest whole number not above a / b, in the promoted dtype."""
@@ -234,7 +232,7 @@ def addcmul(m: Any, x: Array, a: Array, b: Array, value: Any) -> Array:
 
 @pointwise(
     "aten::addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
-    refuse={k: "integer division with addcdiv is not defined, cast to a floating dtype first" for k in ("bool", "integer")},
+    refuse=dict.fromkeys(("bool", "integer"), "it would be an integer division; " + CAST_TO_FLOAT),
     inplace=True, out="out",
 )  # fmt: skip
 def addcdiv(m: Any, x: Array, a: Array, b: Array, value: Any) -> Array:
@@ -311,18 +309,22 @@ inplace_form("aten::pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)"
 inplace_form("aten::pow_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)", "aten::pow.Tensor_Tensor")
 
 
-def _float_power(text: str, out: str) -> None:
-    @pointwise(text, operands=("self", "exponent"), result="any", out=out)
+def _float_power(text: str, out: str, operands: tuple[str, ...]) -> None:
+    @pointwise(text, operands=operands, result="any", out=out)
     def float_power(m: Any, a: Any, b: Any) -> Array:
         """a ** b in float64, or complex128 when an operand is complex."""
-        wide = m.complex128 if _dtype_of(a, b).kind == "c" else m.float64
+        complex_ = any(x.dtype.kind == "c" if hasattr(x, "dtype") else isinstance(x, complex) for x in (a, b))
+        wide = m.complex128 if complex_ else m.float64
         base = m.asarray(a, dtype=wide)
         return m.power(base, m.asarray(b, dtype=wide)) if hasattr(b, "dtype") else pow_number(m, base, b)
 
 
-_float_power("aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", "Tensor_Tensor_out")
-_float_power("aten::float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", "Tensor_Scalar_out")
-_float_power("aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor", "Scalar_out")
+# A number does not take part in promotion: next to uint8 it would wrap.
+_float_power(
+    "aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", "Tensor_Tensor_out", ("self", "exponent")
+)
+_float_power("aten::float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", "Tensor_Scalar_out", ("self",))
+_float_power("aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor", "Scalar_out", ("exponent",))
 inplace_form(
     "aten::float_power_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)", "aten::float_power.Tensor_Tensor"
 )
@@ -452,7 +454,7 @@ def _complex(m: Any, real: Any, imag: Any) -> Any:
     return y
 
 
-# ------------------------------------------------------------------------------------- sum and relu in one (quantised models)
+# --------------------------------------------------------------------------------------------- sum and relu in one
 
 
 @pointwise(

@@ -40,7 +40,8 @@ def _chebyshev_step(k: int, x: Any, q: Any, p: Any) -> Any:
 _CHEBYSHEV: dict[str, tuple[Any, Any, Any, Any]] = {
     "t": (lambda x: x, lambda m, n, a: m.cos(n * a), lambda n: 1.0, lambda n, sign: sign),
     "u": (
-        lambda x: 2 * x, lambda m, n, a: m.sin((n + 1) * a) / m.sin(a), lambda n: n + 1.0, lambda n, sign: sign * (n + 1.0)
+        lambda x: 2 * x, lambda m, n, a: m.sin((n + 1) * a) / m.sin(a),
+        lambda n: n + 1.0, lambda n, sign: sign * (n + 1.0),
     ),
     "v": (
         lambda x: 2 * x - 1, lambda m, n, a: m.cos((n + 0.5) * a) / m.cos(a / 2),

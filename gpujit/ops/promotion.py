@@ -7,7 +7,7 @@ Source: PyTorch documentation, "Tensor Attributes: type promotion"; checked agai
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ DEFAULT_COMPLEX = COMPLEX64
 _FLOAT_RANK = {FLOAT32: 1, FLOAT64: 2}
 
 
-@lru_cache(maxsize=None)
+@cache
 def promote(a: np.dtype, b: np.dtype) -> np.dtype:
     """The dtype of two operands of the same category.
 
@@ -54,7 +54,7 @@ def _python_dtype(value: Any) -> np.dtype:
     return found
 
 
-@lru_cache(maxsize=None)
+@cache
 def _combine(tensors: np.dtype | None, zero_dim: np.dtype | None, numbers: np.dtype | None) -> np.dtype:
     result = tensors
     for lower in (zero_dim, numbers):
@@ -95,26 +95,25 @@ def result_type(*operands: Any) -> np.dtype:
     return _combine(tensors, zero_dim, numbers)
 
 
-@lru_cache(maxsize=None)
+@cache
 def to_floating(dtype: np.dtype) -> np.dtype:
     """``dtype``, or the default float for integers and bools (what ``sqrt`` or ``/`` compute in)."""
     return DEFAULT_FLOAT if kind_of(dtype) < 2 else dtype
 
 
-@lru_cache(maxsize=None)
+@cache
 def real_of(dtype: np.dtype) -> np.dtype:
     """The dtype of real and imaginary parts."""
     return {COMPLEX64: FLOAT32, COMPLEX128: FLOAT64}.get(dtype, dtype)
 
 
-@lru_cache(maxsize=None)
+@cache
 def compute_type(dtype: np.dtype) -> np.dtype:
     """The dtype a body runs in: float32 for half types, the dtype itself otherwise."""
     return FLOAT32 if dtype in HALF_TYPES else dtype
 
 
-@lru_cache(maxsize=None)
+@cache
 def can_cast(source: np.dtype, target: np.dtype) -> bool:
     """Whether a result of dtype ``source`` may be stored into an existing tensor of ``target`` (by kind)."""
     return kind_of(source) <= kind_of(target)
-

@@ -142,13 +142,13 @@ def pointwise(
     Args:
         result: how the computing and the returned dtype follow from the promoted one. ``same``: both are it.
             ``float``: integers and bools become float32 first. ``bool``: computed in it, returned as bool.
-            ``real``: a complex result becomes its real kind. ``first``: computed and returned in the first operand's dtype.
-            ``integer``: bools become int64 first. ``any``: the body decides what it returns, except that float32 results
-            of half-precision operands go back to their dtype.
+            ``real``: a complex result becomes its real kind. ``first``: computed and returned in the first operand's
+            dtype. ``integer``: bools become int64 first. ``any``: the body decides what it returns, except that float32
+            results of half-precision operands go back to their dtype.
         operands: names of the arguments that take part in promotion; by default every Tensor, and every Scalar named
             ``self`` or ``other``.
         refuse: kinds of the promoted dtype (``bool``, ``integer``, ``floating``, ``complex``) that raise DTypeError,
-            each with what to do instead.
+            each with what to do instead; ``bool operand`` stands for a bool among the operands.
     """
 
     def declare(body: Body) -> Body:
@@ -234,7 +234,7 @@ def _derive(op: Op, inplace: bool, out: str | None) -> None:
         name, dot, overload = head.partition(".")
         if not parameters.startswith("Tensor self"):
             raise InternalError(f"{op.full_name}: only an operator of 'Tensor self' has an in-place form")
-        text = f"{name}_{dot}{overload}(Tensor(a!) self{parameters[len('Tensor self'):]}) -> Tensor(a!)"
+        text = f"{name}_{dot}{overload}(Tensor(a!) self{parameters[len('Tensor self') :]}) -> Tensor(a!)"
         add_op(Op(text, op.kind, op.body, derived_from=op, form="inplace"))
     if out is not None:
         if returned.strip() != "Tensor":
@@ -242,7 +242,13 @@ def _derive(op: Op, inplace: bool, out: str | None) -> None:
         star = "" if "*," in parameters else "*, "
         name = head.partition(".")[0]
         add_op(
-            Op(f"{name}.{out}({parameters}, {star}Tensor(a!) out) -> Tensor(a!)", op.kind, op.body, derived_from=op, form="out")
+            Op(
+                f"{name}.{out}({parameters}, {star}Tensor(a!) out) -> Tensor(a!)",
+                op.kind,
+                op.body,
+                derived_from=op,
+                form="out",
+            )
         )
 
 
@@ -278,7 +284,10 @@ def _make_kernel(op: Op, xp: Any) -> Callable[..., Any]:
 
 def check_writable(target: Array, op: str) -> None:
     """Refuse to write where several elements share one place (an expanded tensor). Raises ShapeError."""
-    if 0 in target.strides and target.size and any(st == 0 and n > 1 for st, n in zip(target.strides, target.shape, strict=True)):
+    if 0 in target.strides and target.size:
+        shared = any(st == 0 and n > 1 for st, n in zip(target.strides, target.shape, strict=True))
+        if not shared:
+            return
         raise ShapeError(
             f"{op}: the tensor written to, of shape {target.shape}, has elements that share memory (it was expanded); "
             "clone it first"
@@ -387,7 +396,9 @@ def _refusal(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     arrays = [x for x in args if hasattr(x, "dtype")]
     if "broadcast" in text:
         shapes = " and ".join(str(x.shape) for x in arrays)
-        return ShapeError(f"{op.full_name}: shapes {shapes} do not broadcast; sizes must be equal or 1, from the last dim on")
+        return ShapeError(
+            f"{op.full_name}: shapes {shapes} do not broadcast; from the last dim on sizes must be equal or 1"
+        )
     if "ufunc" in text:
         dtypes = " and ".join(str(x.dtype) for x in arrays)
         return DTypeError(f"{op.full_name}: not defined for {dtypes}; cast the inputs to another dtype first")
@@ -405,6 +416,8 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
     def plan_for(operands: Sequence[Any]) -> tuple[Any, Any, Any]:
         promoted = result_type(*operands)
         advice = refuse.get(_KIND_NAMES[kind_of(promoted)])
+        if "bool operand" in refuse and any(x is not None and kind_of(result_type(x)) == 0 for x in operands):
+            promoted, advice = BOOL_, refuse["bool operand"]
         if advice is not None:
             raise DTypeError(f"{op.full_name}: {promoted} tensors are not supported; {advice}")
         first = operands[0].dtype if hasattr(operands[0], "dtype") else result_type(operands[0])
@@ -603,5 +616,3 @@ def _holds_tensors(t: Any) -> bool:
     if isinstance(t, OptionalType):
         return _holds_tensors(t.element)
     return t == TENSOR or (isinstance(t, ListType) and _holds_tensors(t.element))
-
-

@@ -256,7 +256,8 @@ def frexp(xp: Any, x: Array) -> tuple[Array, Array]:
 
 
 out_form(
-    "aten::frexp.Tensor_out(Tensor self, *, Tensor(a!) mantissa, Tensor(b!) exponent) -> (Tensor(a!) mantissa, Tensor(b!) exponent)",
+    "aten::frexp.Tensor_out(Tensor self, *, Tensor(a!) mantissa, Tensor(b!) exponent) "
+    "-> (Tensor(a!) mantissa, Tensor(b!) exponent)",
     "aten::frexp.Tensor",
 )
 

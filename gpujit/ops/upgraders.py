@@ -104,27 +104,39 @@ def full_out(xp: Any, size: list[int], value: Any, out: Array) -> Array:
     return _today("aten::full.out", xp)(size, value if isinstance(value, complex) else float(value), out)
 
 
-@_until(8, "aten::linspace", f"upgrader::linspace_0_7(Scalar start, Scalar end, int? steps=None, *, {_OPTIONS}) -> Tensor")
+@_until(
+    8, "aten::linspace", f"upgrader::linspace_0_7(Scalar start, Scalar end, int? steps=None, *, {_OPTIONS}) -> Tensor"
+)
 def linspace(xp: Any, start: Any, end: Any, steps: Any, *options: Any) -> Array:
     """``linspace`` of 100 steps unless told otherwise."""
     return _today("aten::linspace", xp)(start, end, 100 if steps is None else steps, *options)
 
 
-@_until(8, "aten::linspace.out", "upgrader::linspace_out_0_7(Scalar start, Scalar end, int? steps=None, *, Tensor(a!) out) -> Tensor(a!)")
+@_until(
+    8,
+    "aten::linspace.out",
+    "upgrader::linspace_out_0_7(Scalar start, Scalar end, int? steps=None, *, Tensor(a!) out) -> Tensor(a!)",
+)
 def linspace_out(xp: Any, start: Any, end: Any, steps: Any, out: Array) -> Array:
     """``linspace`` of 100 steps unless told otherwise, into a given tensor."""
     return _today("aten::linspace.out", xp)(start, end, 100 if steps is None else steps, out)
 
 
-@_until(9, "aten::logspace", f"upgrader::logspace_0_8(Scalar start, Scalar end, int? steps=None, float base=10., *, {_OPTIONS}) -> Tensor")
+@_until(
+    9,
+    "aten::logspace",
+    f"upgrader::logspace_0_8(Scalar start, Scalar end, int? steps=None, float base=10., *, {_OPTIONS}) -> Tensor",
+)
 def logspace(xp: Any, start: Any, end: Any, steps: Any, base: float, *options: Any) -> Array:
     """``logspace`` of 100 steps unless told otherwise."""
     return _today("aten::logspace", xp)(start, end, 100 if steps is None else steps, base, *options)
 
 
 @_until(
-    9, "aten::logspace.out", "upgrader::logspace_out_0_8(Scalar start, Scalar end, int? steps=None, float base=10., *, Tensor(a!) out) -> Tensor(a!)"
-)  # fmt: skip
+    9,
+    "aten::logspace.out",
+    "upgrader::logspace_out_0_8(Scalar start, Scalar end, int? steps=None, float base=10., *, Tensor(a!) out) -> Tensor(a!)",
+)
 def logspace_out(xp: Any, start: Any, end: Any, steps: Any, base: float, out: Array) -> Array:
     """``logspace`` of 100 steps unless told otherwise, into a given tensor."""
     return _today("aten::logspace.out", xp)(start, end, 100 if steps is None else steps, base, out)

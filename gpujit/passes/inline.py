@@ -68,7 +68,9 @@ class _Inliner:
         for value in source.returns:
             target.add_return(known[value])
 
-    def copy_nodes(self, source: Block, target: Block, known: dict[Value, Value], call: CallSite | None, depth: int) -> None:
+    def copy_nodes(
+        self, source: Block, target: Block, known: dict[Value, Value], call: CallSite | None, depth: int
+    ) -> None:
         for node in source.nodes:
             self.nodes += 1
             if self.nodes > MAX_NODES:

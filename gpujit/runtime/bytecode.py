@@ -40,10 +40,10 @@ from gpujit.ir.source import CallSite, SourceRange
     RETURN,  # value, free
 ) = range(24)
 
-NAMES = (
+NAMES = tuple(
     "OP1 OP2 OP3 OP OPM GET SET LIST TUPLE UNPACK LISTUNPACK JUMP_FALSE JUMP MOVE LOOP NEXT CALL CALLM RAISE FREE ENTER "
-    "EXIT FORK RETURN"
-).split()
+    "EXIT FORK RETURN".split()  # noqa: SIM905  # one name after the other, as above
+)
 
 Instruction = tuple[Any, ...]
 

@@ -184,7 +184,9 @@ class _FunctionLowerer:
         outs = tuple(self.define(v) for v in node.outputs)
         self.emit_op(node, fn, ins, outs, dying)
 
-    def emit_op(self, node: Node, fn: Callable[..., Any], ins: tuple[int, ...], outs: tuple[int, ...], dying: Sequence[Value]) -> None:
+    def emit_op(
+        self, node: Node, fn: Callable[..., Any], ins: tuple[int, ...], outs: tuple[int, ...], dying: Sequence[Value]
+    ) -> None:
         free = self.releases(dying)
         if len(outs) > 1:
             self.add(node, bc.OPM, fn, ins, outs, free)

@@ -10,7 +10,16 @@ import numpy as np
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import is_tensor_dtype
 from gpujit.ir.schema import Argument, Schema
-from gpujit.ir.values import Device, EnumValue, Future, QTensor, ScriptObject, SparseTensor, namedtuple_class, parse_device
+from gpujit.ir.values import (
+    Device,
+    EnumValue,
+    Future,
+    QTensor,
+    ScriptObject,
+    SparseTensor,
+    namedtuple_class,
+    parse_device,
+)
 from gpujit.support.errors import ArgumentError, DTypeError, GpujitError, OpError
 
 _SIMPLE: dict[T.Type, type | tuple[type, ...]] = {
@@ -69,7 +78,9 @@ def tensor_to_list(value: Any, type_: T.Type) -> Any:
         rank += 1
         t = t.element
     if value.ndim != rank:
-        raise OpError(f"tolist: the annotated type {type_.annotation()} has {rank} dimensions, the tensor has {value.ndim}")
+        raise OpError(
+            f"tolist: the annotated type {type_.annotation()} has {rank} dimensions, the tensor has {value.ndim}"
+        )
     kinds: dict[T.Type, str] = {T.INT: "iu", T.FLOAT: "f", T.BOOL: "b", T.COMPLEX: "c"}
     kind = value.dtype.kind if value.dtype.kind != "V" else "f"
     if kind not in kinds.get(t, ""):
@@ -131,7 +142,12 @@ def _from_torch(value: Any) -> Any:
     if str(tensor.dtype) == "torch.bfloat16":
         from gpujit.ir.dtypes import BFLOAT16
 
-        return tensor.contiguous().view(getattr(type(tensor), "int16", None) or _torch_int16(tensor)).numpy().view(BFLOAT16)
+        return (
+            tensor.contiguous()
+            .view(getattr(type(tensor), "int16", None) or _torch_int16(tensor))
+            .numpy()
+            .view(BFLOAT16)
+        )
     return tensor.resolve_conj().resolve_neg().cpu().numpy()
 
 
@@ -179,7 +195,7 @@ def convert(value: Any, t: T.Type) -> Any:
         if not isinstance(value, (list, tuple)):
             raise _Misfit(describe(value))
         if isinstance(value, list) and all(has_type(v, t.element) for v in value):
-            # The very list, so that what the program appends is seen by the caller, as in PyTorch's own calls it is not.
+            # A copy, as in PyTorch: what the program appends is not seen by the caller.
             return list(value)
         return [convert(v, t.element) for v in value]
     if isinstance(t, T.DictType):
@@ -248,7 +264,9 @@ def bind_arguments(schema: Schema, args: tuple[Any, ...], kwargs: dict[str, Any]
     for i, argument in enumerate(arguments):
         if i < len(args) and not argument.kwarg_only:
             if argument.name in kwargs:
-                raise ArgumentError(f"{name}() got argument '{argument.name}' twice. Declaration: {declaration(schema, skip)}")
+                raise ArgumentError(
+                    f"{name}() got argument '{argument.name}' twice. Declaration: {declaration(schema, skip)}"
+                )
             value = args[i]
         elif argument.name in kwargs:
             value = kwargs[argument.name]
@@ -257,7 +275,9 @@ def bind_arguments(schema: Schema, args: tuple[Any, ...], kwargs: dict[str, Any]
             values.append(_default(argument))
             continue
         else:
-            raise ArgumentError(f"{name}() is missing value for argument '{argument.name}'. Declaration: {declaration(schema, skip)}")
+            raise ArgumentError(
+                f"{name}() is missing value for argument '{argument.name}'. Declaration: {declaration(schema, skip)}"
+            )
         try:
             values.append(convert(value, argument.type))
         except _Misfit as e:
@@ -269,7 +289,9 @@ def bind_arguments(schema: Schema, args: tuple[Any, ...], kwargs: dict[str, Any]
             raise ArgumentError(f"{name}(), argument '{argument.name}' (position {i}): {e.message}") from None
     if used != len(kwargs):
         unknown = sorted(set(kwargs) - {a.name for a in arguments})
-        raise ArgumentError(f"{name}() got unknown keyword arguments {unknown}. Declaration: {declaration(schema, skip)}")
+        raise ArgumentError(
+            f"{name}() got unknown keyword arguments {unknown}. Declaration: {declaration(schema, skip)}"
+        )
     return values
 
 

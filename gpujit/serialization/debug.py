@@ -1,4 +1,4 @@
-"""Debug tables: from a byte offset in serialized code to the author's file and line. Read only when an error is shown."""
+"""Debug tables: from a byte offset in serialized code to the author's file and line; read when an error is shown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DebugTable:
 
     def _load(self) -> list[Any]:
         if self._rows is None:
-            self._rows = []
+            found: list[Any] = []
             try:
                 data = self._read()
                 if data is not None and len(data) <= _MAX_TABLE_BYTES:
@@ -36,11 +36,12 @@ class DebugTable:
                         self._strings, rows = list(table[1]), table[2]
                     else:
                         rows = table
-                    self._rows = sorted((r for r in rows if isinstance(r[0], int)), key=lambda r: r[0])
-                    self._offsets = [r[0] for r in self._rows]
+                    found = sorted((r for r in rows if isinstance(r[0], int)), key=lambda r: r[0])
             except (GpujitError, TypeError, IndexError, KeyError):
                 # A damaged table must not hide the error that is being shown.
-                self._rows, self._offsets = [], []
+                found = []
+            self._offsets = [r[0] for r in found]
+            self._rows = found
         return self._rows
 
     def original(self, place: SourceRange) -> SourceRange | None:
@@ -54,13 +55,15 @@ class DebugTable:
             if isinstance(text, list):
                 text = "".join(self._strings[i] for i in text)
                 name = self._strings[name]
-            if not isinstance(text, str) or not text:
+            if not isinstance(text, str) or not text or type(start) is not int or type(end) is not int:
                 return None
-            source = Source(name if isinstance(name, str) and name else "<unknown>", text, first_line=max(int(first_line), 1))
+            source = Source(
+                name if isinstance(name, str) and name else "<unknown>", text, first_line=max(int(first_line), 1)
+            )
             line, column = source.position(start)
             end_line, end_column = source.position(end)
             return SourceRange(source, line, column, end_line, end_column)
-        except (TypeError, ValueError, IndexError):
+        except (TypeError, ValueError, IndexError, KeyError, OverflowError):
             return None
 
 

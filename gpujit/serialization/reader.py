@@ -64,7 +64,7 @@ def read(
     Args:
         source: path, bytes or readable file object.
         map_location: as in torch.jit.load; moves storages and rewrites device literals in code.
-        extra_files: names are filled in with the content of ``extra/NAME`` (bytes if the value given is bytes, else str).
+        extra_files: names are filled in with the content of ``extra/NAME`` (bytes where the value is bytes, else str).
         run_method: runs a method (for ``__setstate__``), given the Function and its arguments.
         unpack_custom: from a C++ class's name and pickled state to the object that stands for it.
     Raises LoadError and its subclasses; on an error nothing is kept.
@@ -99,13 +99,18 @@ def _read(
     devices: set[str] = set()
     constants = _unpickle(archive, "constants.pkl", "constants", map_location, builder, devices)
     if not isinstance(constants, (tuple, list)):
-        raise PickleError("constants.pkl does not hold a tuple", file=archive.file, member="constants.pkl", code="pickle-arguments")
+        raise PickleError(
+            "constants.pkl does not hold a tuple", file=archive.file, member="constants.pkl", code="pickle-arguments"
+        )
     resolver.constants = tuple(builder.plain(c) for c in constants)
     resolver.check_signatures()
     root = _unpickle(archive, "data.pkl", "data", map_location, builder, devices)
     if not isinstance(root, ScriptObject) or not root.type.is_module:
         raise PickleError(
-            f"data.pkl holds a {describe(root)}, not a TorchScript module", file=archive.file, member="data.pkl", code="pickle-arguments"
+            f"data.pkl holds a {describe(root)}, not a TorchScript module",
+            file=archive.file,
+            member="data.pkl",
+            code="pickle-arguments",
         )
     if extra_files is not None:
         _read_extra(archive, extra_files)
@@ -120,7 +125,9 @@ def _open_sources(archive: Archive) -> dict[str, Source]:
             try:
                 text = archive.read(name).decode("utf-8")
             except UnicodeDecodeError as e:
-                raise SourceError(f"source is not UTF-8: {e.reason} at byte {e.start}", file=archive.file, member=name) from None
+                raise SourceError(
+                    f"source is not UTF-8: {e.reason} at byte {e.start}", file=archive.file, member=name
+                ) from None
             table = DebugTable(partial(_debug_bytes, archive, name + ".debug_pkl"), name + ".debug_pkl")
             found[name] = Source(name, text, original=table.original)
     return found
@@ -139,7 +146,7 @@ def _read_extra(archive: Archive, extra_files: dict[str, Any]) -> None:
 
 
 def _device_mapper(map_location: Any) -> Callable[[str], str] | None:
-    """How device literals in code are rewritten: to the one device, by the dict, or where the function puts no bytes."""
+    """How device literals in code are rewritten: to the one device, by the dict, or as the function places no bytes."""
     if map_location is None:
         return None
     if callable(map_location) and not is_device(map_location):
@@ -184,7 +191,9 @@ class _ModuleHandler:
             self.builder.run_method(setstate, [obj, self.builder.adopt(state, wanted, f"the state of {t.name}")])
             return
         if not isinstance(state, dict):
-            raise Malformed(f"the state of an object of {t.name} is a {type(state).__name__}, not a dict of its attributes")
+            raise Malformed(
+                f"the state of an object of {t.name} is a {type(state).__name__}, not a dict of its attributes"
+            )
         # Attributes that may be None (such as hooks of later versions) may be left out by old writers.
         missing = [n for n, declared in t.attributes.items() if n not in state and not T.may_be_none(declared)]
         if missing:
@@ -243,7 +252,10 @@ class _Builder:
     """Turns pickled values into run-time values of their declared types."""
 
     def __init__(
-        self, resolver: ArchiveResolver, run_method: Callable[[Any, list[Any]], Any], unpack_custom: Callable[[str, Any], Any]
+        self,
+        resolver: ArchiveResolver,
+        run_method: Callable[[Any, list[Any]], Any],
+        unpack_custom: Callable[[str, Any], Any],
     ) -> None:
         self.resolver = resolver
         self.run_method = run_method

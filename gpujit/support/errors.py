@@ -35,7 +35,9 @@ class LoadError(GpujitError):
 
     code = "load"
 
-    def __init__(self, message: str, *, file: str = "", member: str = "", where: str = "", code: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, file: str = "", member: str = "", where: str = "", code: str | None = None
+    ) -> None:
         self.file = file
         self.member = member
         place = ", ".join(p for p in (f"file {file}" if file else "", f"member {member}" if member else "") if p)
@@ -133,7 +135,7 @@ class UnknownOperatorError(OpError):
 
 
 class ScriptRuntimeError(GpujitError, RuntimeError):
-    """Running a program failed. Carries both tracebacks: serialized code, and the author's when the archive holds it."""
+    """Running a program failed. Carries the traceback of the serialized code, and the author's when the archive has it."""
 
     code = "run"
 

@@ -21,7 +21,11 @@ from tests.strip_debug import without_debug
 def describe(value: Any) -> Any:
     """A value as JSON: tensors by dtype, shape and numbers; tuples, dicts and complex numbers are marked."""
     if isinstance(value, torch.Tensor):
-        return {"tensor": str(value.dtype).removeprefix("torch."), "shape": list(value.shape), "values": value.flatten().tolist()}
+        return {
+            "tensor": str(value.dtype).removeprefix("torch."),
+            "shape": list(value.shape),
+            "values": value.flatten().tolist(),
+        }
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
     if isinstance(value, tuple):

@@ -23,8 +23,14 @@ def load(source: str, attributes: Any = None, **options: Any) -> gpujit.ScriptMo
     ("body", "message"),
     [
         ("return y", "undefined name 'y'"),
-        ("if True:\n  y = x\nelse:\n  pass\nreturn y", "undefined name 'y': 'y' is not defined on both sides of the 'if'"),
-        ("if True:\n  y = x\nelse:\n  y = 1\nreturn y", "'y' has type Tensor on one side of the 'if' and int on the other"),
+        (
+            "if True:\n  y = x\nelse:\n  pass\nreturn y",
+            "undefined name 'y': 'y' is not defined on both sides of the 'if'",
+        ),
+        (
+            "if True:\n  y = x\nelse:\n  y = 1\nreturn y",
+            "'y' has type Tensor on one side of the 'if' and int on the other",
+        ),
         ("for i in range(2):\n  y = x\nreturn y", "undefined name 'y': 'y' is only defined inside the loop"),
         ("y = 1\nfor i in range(2):\n  y = x\nreturn x", "'y' has type int before the loop and Tensor after its body"),
         ("return CONSTANTS.c0", "CONSTANTS.c0 is not in constants.pkl, which holds 0 values"),
@@ -42,10 +48,16 @@ def load(source: str, attributes: Any = None, **options: Any) -> gpujit.ScriptMo
         ("return __torch__.f()", "Argument x not provided."),
         ("return __torch__.f(x, 1, 2)", "Expected at most 2 arguments but found 3"),
         ("y = __torch__.P(1, 2)\nreturn x", "__torch__.P has 1 fields, 2 values are given"),
-        ("return torch.add(x)", "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor\n    Argument other not provided."),
+        (
+            "return torch.add(x)",
+            "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor\n    Argument other not provided.",
+        ),
         ("return torch.add(x, x, beta=2)", "Unknown keyword argument 'beta'."),
         ("return torch.add(x, x, alpha=1, alpha=2)", "keyword arguments must have distinct names"),
-        ('return torch.add(x, "a")', "Expected a value of type 'Tensor' for argument 'other' but instead found type 'str'."),
+        (
+            'return torch.add(x, "a")',
+            "Expected a value of type 'Tensor' for argument 'other' but instead found type 'str'.",
+        ),
         ("return torch.cat(*x)", "star arguments are not part of serialized TorchScript"),
         ("return torch.add(**x)", "star arguments are not part of serialized TorchScript"),
         ("return 1", "Expected a value of type 'Tensor' for the return value but instead found type 'int'."),
@@ -74,7 +86,10 @@ def load(source: str, attributes: Any = None, **options: Any) -> gpujit.ScriptMo
         ("with x:\n  pass\nreturn x", "Tensor has no __enter__ and __exit__"),
         ("y = (1, 2)[5]\nreturn x", "index 5 is outside (int, int)"),
         ("y = annotate(List[Foo], [])\nreturn x", "unknown type 'Foo'"),
-        ("y = annotate(int, \"a\")\nreturn x", "Expected a value of type 'int' for an annotated value but instead found type 'str'."),
+        (
+            'y = annotate(int, "a")\nreturn x',
+            "Expected a value of type 'int' for an annotated value but instead found type 'str'.",
+        ),
         ("y = annotate(int, x=3)\nreturn x", "expected 2 positional arguments"),
         ("y = uninitialized()\nreturn x", "expected 1 positional arguments"),
         ("y = isinstance(x, 3)\nreturn x", "unknown type '3'"),
@@ -93,9 +108,12 @@ def load(source: str, attributes: Any = None, **options: Any) -> gpujit.ScriptMo
         ("ops.prim.RaiseException()\nreturn x", "RaiseException takes a message and a class name"),
         ('return torch.to(x, torch.device("banana"))', "'banana' is no device"),
     ],
-)  # fmt: skip
+)
 def test_bodies_that_do_not_compile(body: str, message: str) -> None:
-    source = module(forward("x: Tensor", body) + "def other(self, n: int) -> int:\n  return torch.add(n, 1)\n", "a : int") + REST
+    source = (
+        module(forward("x: Tensor", body) + "def other(self, n: int) -> int:\n  return torch.add(n, 1)\n", "a : int")
+        + REST
+    )
     m = load(source, {"a": 1})
     assert m.other(2) == 3
     for _ in range(2):
@@ -113,7 +131,7 @@ def test_bodies_that_do_not_compile(body: str, message: str) -> None:
         ("int", "return -9223372036854775808", -(1 << 63)),
         ("float", "return -inf", -np.inf),
         ("complex", "return 1.5-2.j", 1.5 - 2j),
-        ("str", "return \"a\\n\\t\\\"\\'\\\\\\101\"", "a\n\t\"'\\A"),
+        ("str", 'return "a\\n\\t\\"\\\'\\\\\\101"', "a\n\t\"'\\A"),
         ("str", "return CONSTANTS.c0", "grüß"),
         ("List[Optional[int]]", "return annotate(List[Optional[int]], [1, None])", [1, None]),
         ("Dict[str, int]", 'return {"b": 1, "a": 2}', {"b": 1, "a": 2}),
@@ -129,11 +147,11 @@ def test_bodies_that_do_not_compile(body: str, message: str) -> None:
         ("str", 'return ("abc")[1]', "b"),
         ("bool", "return isinstance(x, (int, Tensor))", True),
         ("int", "if bool([]):\n  r = 1\nelse:\n  r = 2\nreturn r", 2),
-        ("int", "y = 1\n\"text\"\n3\nreturn y", 1),
+        ("int", 'y = 1\n"text"\n3\nreturn y', 1),
         ("int", "y : int = 3\nreturn y", 3),
         ("float", "n = torch.tensor(2.5)\nreturn annotate(float, n)", 2.5),
     ],
-)  # fmt: skip
+)
 def test_what_literals_and_small_forms_mean(returned: str, body: str, want: Any) -> None:
     found = load(module(forward(f"x: Tensor -> {returned}", body)), {}, constants=("grüß",))(X)
     assert found == want and type(found) is type(want)

@@ -21,15 +21,35 @@ def refused(source: str) -> SourceError:
 
 
 EXPRESSIONS = {
-    "lambda y: y": "Lambda", "[y for y in [1]]": "ListComp", "{k: 1 for k in [1]}": "DictComp", "(y for y in [1])": "GeneratorExp",
-    "(yield x)": "Yield", "await x": "Await", "(y := x)": "NamedExpr", "f'{x}'": "JoinedStr", "x if x else x": "IfExp",
-    "x < x": "Compare", "not x": "Not", "x and x": "BoolOp", "x @ x": "MatMult", "{1}": "Set", "~x": "Invert",
-}  # fmt: skip
+    "lambda y: y": "Lambda",
+    "[y for y in [1]]": "ListComp",
+    "{k: 1 for k in [1]}": "DictComp",
+    "(y for y in [1])": "GeneratorExp",
+    "(yield x)": "Yield",
+    "await x": "Await",
+    "(y := x)": "NamedExpr",
+    "f'{x}'": "JoinedStr",
+    "x if x else x": "IfExp",
+    "x < x": "Compare",
+    "not x": "Not",
+    "x and x": "BoolOp",
+    "x @ x": "MatMult",
+    "{1}": "Set",
+    "~x": "Invert",
+}
 STATEMENTS = {
-    "x += 1": "AugAssign", "del x": "Delete", "raise x": "Raise", "global x": "Global", "assert x": "Assert", "break": "Break",
-    "continue": "Continue", "from a import b": "ImportFrom", "async def f():\n  pass": "AsyncFunctionDef",
-    "try:\n  pass\nexcept:\n  pass": "Try", "match x:\n  case 1:\n    pass": "Match",
-}  # fmt: skip
+    "x += 1": "AugAssign",
+    "del x": "Delete",
+    "raise x": "Raise",
+    "global x": "Global",
+    "assert x": "Assert",
+    "break": "Break",
+    "continue": "Continue",
+    "from a import b": "ImportFrom",
+    "async def f():\n  pass": "AsyncFunctionDef",
+    "try:\n  pass\nexcept:\n  pass": "Try",
+    "match x:\n  case 1:\n    pass": "Match",
+}
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
@@ -61,13 +81,21 @@ def test_statements_outside_the_language(statement: str) -> None:
         ("@torch.jit.script\n" + module(""), "decorators are not part of serialized TorchScript", 1),
         (module("@property\ndef f(self) -> int:\n  return 1"), "decorators are not part of serialized TorchScript", 4),
         (module(forward("x: Tensor", "@x\ndef f():\n  return x\nreturn x")), "decorators are not part", 5),
-        (module(forward("x: Tensor", f"return {'[' * 130}{']' * 130}")), f"nested more than {MAX_DEPTH} levels deep", 5),
+        (
+            module(forward("x: Tensor", f"return {'[' * 130}{']' * 130}")),
+            f"nested more than {MAX_DEPTH} levels deep",
+            5,
+        ),
         (module(forward("x: Tensor", f"return {'(' * 250}x{')' * 250}")), "too many nested parentheses", 5),
         (module(forward("x: Tensor", "return x" + ".a" * 200)), f"nested more than {MAX_DEPTH} levels deep", 5),
         (module(forward("x: Tensor", "return x" + ".a" * 20_000)), "source is nested too deeply to be parsed", 0),
-        (module(forward("x: Tensor", "return torch.add(x, " + "9" * 5000 + ")")), "this is not TorchScript source: ", 5),
+        (
+            module(forward("x: Tensor", "return torch.add(x, " + "9" * 5000 + ")")),
+            "this is not TorchScript source: ",
+            5,
+        ),
     ],
-)  # fmt: skip
+)
 def test_text_that_is_no_source(source: str, message: str, line: int) -> None:
     error = refused(source)
     assert message in error.message
@@ -100,6 +128,8 @@ def test_the_whole_language_is_taken_up_to_the_depth_limit() -> None:
     assert m(3) == 3
 
 
-@pytest.mark.parametrize("head", ["op_version_set = 0\n", "op_version_set = 1\n", "import __torch__.a\nimport __torch__.b.c\n", "\n# text\n"])
+@pytest.mark.parametrize(
+    "head", ["op_version_set = 0\n", "op_version_set = 1\n", "import __torch__.a\nimport __torch__.b.c\n", "\n# text\n"]
+)
 def test_header_lines_of_old_files_are_skipped(head: str) -> None:
     assert gpujit.load(archive(head + module(forward("n: int -> int", "return n")), {}))(4) == 4

@@ -56,7 +56,11 @@ def load(source: Any, attributes: Any = None, **options: Any) -> gpujit.ScriptMo
         (module(ID, "a : Final[str] = CONSTANTS.c0"), "CONSTANTS.c0 is not in constants.pkl, which holds 0 values", 4),
         (module(forward("n: int='a' -> int", "return n")), "the default of 'n' is declared as int", 4),
         (module(forward("n: int=foo() -> int", "return n")), "the value of the default of 'n' must be a literal", 4),
-        (module(forward("n: Optional[int]=1.5 -> int", "return 1")), "the default of 'n' is declared as Optional[int]", 4),
+        (
+            module(forward("n: Optional[int]=1.5 -> int", "return 1")),
+            "the default of 'n' is declared as Optional[int]",
+            4,
+        ),
         (module("def f(*x) -> int:\n  return 1"), "star arguments are not part", 4),
         (module("def f(self, **x) -> int:\n  return 1"), "star arguments are not part", 4),
         (module("def f() -> int:\n  return 1"), "a method's first argument is its object", 4),
@@ -66,15 +70,23 @@ def load(source: Any, attributes: Any = None, **options: Any) -> gpujit.ScriptMo
         ("class M(Module, metaclass=x):\n  pass\n", "class M has bases", 1),
         ("class M(Module):\n  __parameters__ = [1]\n", "this line is not expected in a class", 2),
         ("class M(Module):\n  __slots__ = []\n", "this line is not expected in a class", 2),
-        ("class M(Module):\n  __forward_hooks__ = ['h', ]\n", "the class names the hook 'h', which is none of its methods", 1),
+        (
+            "class M(Module):\n  __forward_hooks__ = ['h', ]\n",
+            "the class names the hook 'h', which is none of its methods",
+            1,
+        ),
         (module(ID) + "class P(NamedTuple):\n  x : int\n  x : int\n", "field 'x' is declared twice", 8),
-        (module(ID) + "class P(NamedTuple):\n  def f(self) -> int:\n    return 1\n", "a NamedTuple holds 'name : Type' lines only", 7),
+        (
+            module(ID) + "class P(NamedTuple):\n  def f(self) -> int:\n    return 1\n",
+            "a NamedTuple holds 'name : Type' lines only",
+            7,
+        ),
         (module(ID) + "class P(NamedTuple):\n  x : Optional[__torch__.P]\n", "nested too deeply", 7),
         (module(ID) + "class E(Enum):\n  pass\n", "an Enum holds 'NAME = literal' lines only", 7),
         (module(ID) + "class E(Enum):\n  A = 1\n  B = 'x'\n", "members of an Enum must have values of one type", 6),
         (module(ID) + "class E(Enum):\n  A = [1]\n", "an Enum holds 'NAME = literal' lines only", 7),
     ],
-)  # fmt: skip
+)
 def test_declarations_that_do_not_hold_are_refused_at_load(source: str, message: str, line: int) -> None:
     with pytest.raises(SourceError) as caught:
         load(source, {})
@@ -92,16 +104,36 @@ K = "class K:\n  n : int\n"
 @pytest.mark.parametrize(
     ("type_", "value", "found"),
     [
-        ("int", "x", "str 'x'"), ("int", 1.5, "float 1.5"), ("int", True, "bool True"), ("int", 1 << 63, "int 9223372036854775808"),
-        ("List[int]", [1, 1 << 63], "list of"), ("float", "x", "str 'x'"), ("bool", 1, "int 1"), ("str", 1, "int 1"), ("Tensor", 1, "int 1"),
-        ("Tensor", None, "NoneType"), ("NoneType", 1, "int 1"), ("Optional[int]", 1.5, "float 1.5"), ("Union[int, str]", 1.5, "float 1.5"),
-        ("List[int]", [1, "a"], "list of (int 1, str 'a')"), ("List[int]", (1,), "tuple of (int 1)"), ("List[List[int]]", [[1.5]], "list of"),
-        ("Dict[str, int]", {"a": "b"}, "dict"), ("Dict[str, int]", {1: 1}, "dict"), ("Tuple[int, str]", (1, 2), "tuple of (int 1, int 2)"),
-        ("Tuple[int, str]", (1,), "tuple of (int 1)"), ("__torch__.P", (1,), "tuple of (int 1)"), ("__torch__.P", (1, 2), "tuple of"),
-        ("__torch__.E", 1, "int 1"), ("__torch__.K", 1, "int 1"), ("__torch__.K", Member("__torch__.E", 1), "value of __torch__.E"),
-        ("Device", "cpu", "str 'cpu'"), ("Future[int]", 1, "int 1"), ("__torch__.M", Obj("__torch__.K", {"n": 1}), "value of __torch__.K"),
+        ("int", "x", "str 'x'"),
+        ("int", 1.5, "float 1.5"),
+        ("int", True, "bool True"),
+        ("int", 1 << 63, "int 9223372036854775808"),
+        ("List[int]", [1, 1 << 63], "list of"),
+        ("float", "x", "str 'x'"),
+        ("bool", 1, "int 1"),
+        ("str", 1, "int 1"),
+        ("Tensor", 1, "int 1"),
+        ("Tensor", None, "NoneType"),
+        ("NoneType", 1, "int 1"),
+        ("Optional[int]", 1.5, "float 1.5"),
+        ("Union[int, str]", 1.5, "float 1.5"),
+        ("List[int]", [1, "a"], "list of (int 1, str 'a')"),
+        ("List[int]", (1,), "tuple of (int 1)"),
+        ("List[List[int]]", [[1.5]], "list of"),
+        ("Dict[str, int]", {"a": "b"}, "dict"),
+        ("Dict[str, int]", {1: 1}, "dict"),
+        ("Tuple[int, str]", (1, 2), "tuple of (int 1, int 2)"),
+        ("Tuple[int, str]", (1,), "tuple of (int 1)"),
+        ("__torch__.P", (1,), "tuple of (int 1)"),
+        ("__torch__.P", (1, 2), "tuple of"),
+        ("__torch__.E", 1, "int 1"),
+        ("__torch__.K", 1, "int 1"),
+        ("__torch__.K", Member("__torch__.E", 1), "value of __torch__.E"),
+        ("Device", "cpu", "str 'cpu'"),
+        ("Future[int]", 1, "int 1"),
+        ("__torch__.M", Obj("__torch__.K", {"n": 1}), "value of __torch__.K"),
     ],
-)  # fmt: skip
+)
 def test_pickled_attributes_of_another_type_than_declared(type_: str, value: Any, found: str) -> None:
     with pytest.raises(PickleError) as caught:
         load(module(ID, f"a : {type_}") + E + P + K, {"a": value})
@@ -149,7 +181,9 @@ def test_the_root_must_be_a_module_of_the_file(source: str, message: str) -> Non
 
 def test_files_and_definitions_may_come_in_any_order_and_in_circles() -> None:
     files = {
-        "__torch__.py": module(forward("n: int -> int", "return __torch__.z.f(self.k, n, )"), "k : __torch__.a.b.___torch_mangle_3.K"),
+        "__torch__.py": module(
+            forward("n: int -> int", "return __torch__.z.f(self.k, n, )"), "k : __torch__.a.b.___torch_mangle_3.K"
+        ),
         "__torch__/a/b/___torch_mangle_3.py": "class K:\n  n : int\n  next : Optional[__torch__.a.b.___torch_mangle_3.K]\n  def g(self, n: int) -> int:\n"
         "    return __torch__.z.h(self, n, )\n",
         "__torch__/z.py": "def f(k: __torch__.a.b.___torch_mangle_3.K, n: int) -> int:\n  return (k).g(n, )\n"
@@ -170,13 +204,21 @@ def test_names_that_are_no_identifiers() -> None:
 @pytest.mark.parametrize(
     ("declaration", "want"),
     [
-        ("Final[int] = -3", -3), ("Final[float] = 1", 1.0), ("Final[float] = -inf", -np.inf), ("Final[complex] = 0.+3.j", 3j),
-        ("Final[bool] = True", True), ("Final[str] = \"a\\nb\"", "a\nb"), ("Final[str] = CONSTANTS.c0", "ä"),
-        ("Final[List[str]] = [\"a\", \"b\"]", ["a", "b"]), ("Final[Tuple[int, Tuple[str]]] = (1, (\"a\",))", (1, ("a",))),
-        ("Final[Optional[int]] = None", None), ("Final[Optional[int]] = 4", 4), ("Final[List[int]] = annotate(List[int], [])", []),
-        ("Final[Dict[str, float]] = {\"a\": 1.5}", {"a": 1.5}),
+        ("Final[int] = -3", -3),
+        ("Final[float] = 1", 1.0),
+        ("Final[float] = -inf", -np.inf),
+        ("Final[complex] = 0.+3.j", 3j),
+        ("Final[bool] = True", True),
+        ('Final[str] = "a\\nb"', "a\nb"),
+        ("Final[str] = CONSTANTS.c0", "ä"),
+        ('Final[List[str]] = ["a", "b"]', ["a", "b"]),
+        ('Final[Tuple[int, Tuple[str]]] = (1, ("a",))', (1, ("a",))),
+        ("Final[Optional[int]] = None", None),
+        ("Final[Optional[int]] = 4", 4),
+        ("Final[List[int]] = annotate(List[int], [])", []),
+        ('Final[Dict[str, float]] = {"a": 1.5}', {"a": 1.5}),
     ],
-)  # fmt: skip
+)
 def test_constants_of_classes(declaration: str, want: Any) -> None:
     inner = declaration.partition(" =")[0][len("Final[") : -1]
     m = load(module(forward(f"-> {inner}", "return self.k"), f"k : {declaration}"), {}, constants=("ä",))
@@ -184,11 +226,16 @@ def test_constants_of_classes(declaration: str, want: Any) -> None:
 
 
 def test_an_enum_as_constant_default_and_value() -> None:
-    source = module(
-        forward("e: __torch__.E=__torch__.E.B -> Tuple[int, str, bool, bool]",
-                "return ((e).value, (e).name, torch.eq(e, self.k), torch.eq(e, __torch__.E.B))"),
-        "k : Final[__torch__.E] = __torch__.E.A",
-    ) + E  # fmt: skip
+    source = (
+        module(
+            forward(
+                "e: __torch__.E=__torch__.E.B -> Tuple[int, str, bool, bool]",
+                "return ((e).value, (e).name, torch.eq(e, self.k), torch.eq(e, __torch__.E.B))",
+            ),
+            "k : Final[__torch__.E] = __torch__.E.A",
+        )
+        + E
+    )
     m = load(source, {})
     assert m() == (2, "B", False, True) and m(m.k) == (1, "A", True, False)
 
@@ -217,7 +264,12 @@ def test_named_tuples_with_odd_fields() -> None:
 
 
 def test_a_class_of_thousands_of_methods_loads_quickly() -> None:
-    source = module("".join(f"def f{i}(self, x: Tensor, n: Optional[List[int]]=None) -> Tuple[Tensor, int]:\n  return (x, {i})\n" for i in range(1500)))
+    source = module(
+        "".join(
+            f"def f{i}(self, x: Tensor, n: Optional[List[int]]=None) -> Tuple[Tensor, int]:\n  return (x, {i})\n"
+            for i in range(1500)
+        )
+    )
     start = time.perf_counter()
     m = load(source, {})
     assert time.perf_counter() - start < 5

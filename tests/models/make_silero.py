@@ -31,7 +31,9 @@ def main(path: str) -> None:
             found[f"whole_{rate}"] = model.audio_forward(audio[None], rate).numpy()[0]
             # Two voices at once, after the state of one: the model starts anew.
             pair = torch.stack([audio[: 4 * size], audio[size : 5 * size]])
-            found[f"pair_{rate}"] = np.stack([model(pair[:, i * size : (i + 1) * size], rate).numpy()[:, 0] for i in range(4)])
+            found[f"pair_{rate}"] = np.stack(
+                [model(pair[:, i * size : (i + 1) * size], rate).numpy()[:, 0] for i in range(4)]
+            )
     np.savez_compressed(Path(__file__).with_name("silero.npz"), **found)
     for name, value in found.items():
         print(name, value.shape, float(value.min()), float(value.max()), float((value > 0.5).mean()))

@@ -33,14 +33,34 @@ def ones(*shape: int) -> np.ndarray:
     ("signature", "body", "arguments", "want"),
     [
         ("x: Tensor", "y = torch.select(x, 0, 1)\n_0 = torch.mul_(y, 3)\nreturn torch.sum(x)", (ones(2, 2),), 8.0),
-        ("x: Tensor", "y = torch.t(x)\n_0 = torch.add_(torch.select(y, 0, 0), 1)\nreturn torch.select(x, 1, 0)", (ones(2, 3),), [2, 2]),
-        ("x: Tensor", "y = torch.view(x, [4])\n_0 = torch.zero_(y)\nreturn torch.add(x, torch.select(y, 0, 0))", (ones(2, 2),), [[0, 0], [0, 0]]),
-        ("x: Tensor", "y = torch.expand(torch.select(x, 0, 0), [2, 2])\n_0 = torch.fill_(x, 5)\nreturn y", (ones(2, 2),), [[5, 5], [5, 5]]),
+        (
+            "x: Tensor",
+            "y = torch.t(x)\n_0 = torch.add_(torch.select(y, 0, 0), 1)\nreturn torch.select(x, 1, 0)",
+            (ones(2, 3),),
+            [2, 2],
+        ),
+        (
+            "x: Tensor",
+            "y = torch.view(x, [4])\n_0 = torch.zero_(y)\nreturn torch.add(x, torch.select(y, 0, 0))",
+            (ones(2, 2),),
+            [[0, 0], [0, 0]],
+        ),
+        (
+            "x: Tensor",
+            "y = torch.expand(torch.select(x, 0, 0), [2, 2])\n_0 = torch.fill_(x, 5)\nreturn y",
+            (ones(2, 2),),
+            [[5, 5], [5, 5]],
+        ),
         ("x: Tensor", "y = torch.clone(x)\n_0 = torch.add_(y, 1)\nreturn x", (ones(1),), [1]),
-        ("x: Tensor", "_0 = torch.copy_(torch.slice(x, 0, 1), torch.slice(x, 0, 0, -1))\nreturn x", (np.arange(4.0),), [0, 0, 1, 2]),
+        (
+            "x: Tensor",
+            "_0 = torch.copy_(torch.slice(x, 0, 1), torch.slice(x, 0, 0, -1))\nreturn x",
+            (np.arange(4.0),),
+            [0, 0, 1, 2],
+        ),
     ],
     ids=["select", "transpose", "view", "expand", "clone", "overlap"],
-)  # fmt: skip
+)
 def test_writes_go_through_views(signature: str, body: str, arguments: tuple[Any, ...], want: Any) -> None:
     np.testing.assert_array_equal(program(signature, body)(*arguments), want)
 
@@ -95,30 +115,44 @@ def test_a_constant_list_that_is_returned_is_not_shared_between_runs() -> None:
 
 
 def test_constants_of_the_class_are_not_changed_by_the_program() -> None:
-    m = load(module(forward("-> List[int]", "l = self.k\n_0 = torch.append(l, 2)\nreturn l"), "k : Final[List[int]] = [1]"))
+    m = load(
+        module(forward("-> List[int]", "l = self.k\n_0 = torch.append(l, 2)\nreturn l"), "k : Final[List[int]] = [1]")
+    )
     assert m() == [1, 2] and m() == [1, 2]
 
 
 @pytest.mark.parametrize(
     ("body", "want"),
     [
-        ("a, b, c = 1, 2, 3\nfor i in range(n):\n  a, b, c = b, c, a\nreturn (a, b, c)", [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 2, 3)]),
-        ("a, b, c = 0, 1, 0\nfor i in range(n):\n  a, b = b, torch.add(a, b)\n  c = i\nreturn (a, b, c)",
-         [(0, 1, 0), (1, 1, 0), (1, 2, 1), (2, 3, 2)]),
-        ("a, b, c = 1, 2, 0\nwhile torch.lt(c, n):\n  t = a\n  a = b\n  b = t\n  c = torch.add(c, 1)\nreturn (a, b, c)",
-         [(1, 2, 0), (2, 1, 1), (1, 2, 2), (2, 1, 3)]),
-        ("a, b, c = 0, 0, 0\nfor i in range(n):\n  for j in range(i):\n    a, b = torch.add(b, 1), a\n  if torch.gt(i, 1):\n"
-         "    c, a = a, c\n  else:\n    pass\nreturn (a, b, c)", [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 1, 2)]),
+        (
+            "a, b, c = 1, 2, 3\nfor i in range(n):\n  a, b, c = b, c, a\nreturn (a, b, c)",
+            [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 2, 3)],
+        ),
+        (
+            "a, b, c = 0, 1, 0\nfor i in range(n):\n  a, b = b, torch.add(a, b)\n  c = i\nreturn (a, b, c)",
+            [(0, 1, 0), (1, 1, 0), (1, 2, 1), (2, 3, 2)],
+        ),
+        (
+            "a, b, c = 1, 2, 0\nwhile torch.lt(c, n):\n  t = a\n  a = b\n  b = t\n  c = torch.add(c, 1)\nreturn (a, b, c)",
+            [(1, 2, 0), (2, 1, 1), (1, 2, 2), (2, 1, 3)],
+        ),
+        (
+            "a, b, c = 0, 0, 0\nfor i in range(n):\n  for j in range(i):\n    a, b = torch.add(b, 1), a\n  if torch.gt(i, 1):\n"
+            "    c, a = a, c\n  else:\n    pass\nreturn (a, b, c)",
+            [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 1, 2)],
+        ),
     ],
     ids=["rotate", "fibonacci", "while", "nested"],
-)  # fmt: skip
+)
 def test_loops_carry_values_at_once(body: str, want: list[tuple[int, int, int]]) -> None:
     m = program("n: int -> Tuple[int, int, int]", body)
     assert [m(n) for n in range(4)] == want
 
 
 def test_a_loop_over_a_negative_number_runs_nothing_and_one_may_change_its_bound() -> None:
-    m = program("n: int -> int", "s = 0\nk = n\nfor i in range(k):\n  k = 100\n  s = torch.add(s, 1)\nreturn torch.add(s, k)")
+    m = program(
+        "n: int -> int", "s = 0\nk = n\nfor i in range(k):\n  k = 100\n  s = torch.add(s, 1)\nreturn torch.add(s, k)"
+    )
     assert m(-3) == -3 and m(2) == 102
 
 
@@ -145,7 +179,9 @@ def test_interfaces_call_the_method_of_the_object_at_hand() -> None:
 
 def test_an_object_without_the_interfaces_methods_is_refused_at_load() -> None:
     source = INTERFACE + "class C(Module):\n  def g(self, n: int) -> int:\n    return n\n"
-    with pytest.raises(gpujit.LoadError, match=r"attribute 'a' of __torch__.M is declared as __torch__.I but .* __torch__.C"):
+    with pytest.raises(
+        gpujit.LoadError, match=r"attribute 'a' of __torch__.M is declared as __torch__.I but .* __torch__.C"
+    ):
         load(source, {"a": Obj("__torch__.C"), "b": Obj("__torch__.A")})
 
 
@@ -170,17 +206,53 @@ X = np.ones(SIZE // 4, np.float32)
 @pytest.mark.parametrize(
     ("source", "arrays"),
     [
-        (module(forward("x: Tensor", "".join(f"x{i} = torch.add({f'x{i - 1}' if i else 'x'}, 1)\n" for i in range(20)) + "return x19")), 2),
+        (
+            module(
+                forward(
+                    "x: Tensor",
+                    "".join(f"x{i} = torch.add({f'x{i - 1}' if i else 'x'}, 1)\n" for i in range(20)) + "return x19",
+                )
+            ),
+            2,
+        ),
         (module(forward("x: Tensor", "y = x\nfor i in range(20):\n  y = torch.add(y, 1)\nreturn y")), 3),
-        (module(forward("x: Tensor, b: bool=True",
-                        "y = x\n" + "if b:\n  y0 = torch.add(y, 1)\nelse:\n  y0 = y\ny = torch.mul(y0, 2)\n" * 10 + "return y")), 3),
-        (module(forward("x: Tensor", "".join(f"x{i} = (self).f({f'x{i - 1}' if i else 'x'}, )\n" for i in range(10)) + "return x9")
-                + "def f(self: __torch__.M, x: Tensor) -> Tensor:\n  y = torch.add(x, 1)\n  z = torch.mul(y, 2)\n  return torch.sub(z, 1)\n"), 3),
-        (module(forward("x: Tensor", "".join(
-            f"y{i}, z{i} = torch.split({f'w{i - 1}' if i else 'x'}, {SIZE // 8})\nw{i} = torch.cat([y{i}, z{i}])\n" for i in range(10)) + "return w9")), 3),
+        (
+            module(
+                forward(
+                    "x: Tensor, b: bool=True",
+                    "y = x\n"
+                    + "if b:\n  y0 = torch.add(y, 1)\nelse:\n  y0 = y\ny = torch.mul(y0, 2)\n" * 10
+                    + "return y",
+                )
+            ),
+            3,
+        ),
+        (
+            module(
+                forward(
+                    "x: Tensor",
+                    "".join(f"x{i} = (self).f({f'x{i - 1}' if i else 'x'}, )\n" for i in range(10)) + "return x9",
+                )
+                + "def f(self: __torch__.M, x: Tensor) -> Tensor:\n  y = torch.add(x, 1)\n  z = torch.mul(y, 2)\n  return torch.sub(z, 1)\n"
+            ),
+            3,
+        ),
+        (
+            module(
+                forward(
+                    "x: Tensor",
+                    "".join(
+                        f"y{i}, z{i} = torch.split({f'w{i - 1}' if i else 'x'}, {SIZE // 8})\nw{i} = torch.cat([y{i}, z{i}])\n"
+                        for i in range(10)
+                    )
+                    + "return w9",
+                )
+            ),
+            3,
+        ),
     ],
     ids=["chain", "loop", "if", "calls", "unpack"],
-)  # fmt: skip
+)
 def test_memory_is_released_at_the_last_use(source: str, arrays: int) -> None:
     """A long chain needs a few arrays at a time, not one for each step."""
     m = load(source)
@@ -251,7 +323,9 @@ def test_what_the_program_raises_and_what_an_operator_refuses_look_alike() -> No
 
 def test_tracebacks_show_calls_outermost_first() -> None:
     source = module(forward("x: Tensor", "return __torch__.f(x, )"))
-    source += "def f(x: Tensor) -> Tensor:\n  return __torch__.g(x, )\ndef g(x: Tensor) -> Tensor:\n  return torch.mm(x, x)\n"
+    source += (
+        "def f(x: Tensor) -> Tensor:\n  return __torch__.g(x, )\ndef g(x: Tensor) -> Tensor:\n  return torch.mm(x, x)\n"
+    )
     with pytest.raises(OpError) as caught:
         load(source)(ones(1))
     where = caught.value.where
@@ -299,7 +373,14 @@ WITH += """class K:
 )
 def test_with_leaves_its_managers_in_order_whatever_happens(fail: int, want: list[str]) -> None:
     log = Typed([], "List[str]")
-    m = load(WITH, {"a": Obj("__torch__.K", {"name": "a", "log": log}), "b": Obj("__torch__.K", {"name": "b", "log": log}), "log": log})
+    m = load(
+        WITH,
+        {
+            "a": Obj("__torch__.K", {"name": "a", "log": log}),
+            "b": Obj("__torch__.K", {"name": "b", "log": log}),
+            "log": log,
+        },
+    )
     if fail:
         with pytest.raises(ScriptRaised):
             m(fail)
@@ -421,7 +502,9 @@ def test_failures_of_plain_values_name_the_line(body: str, text: str) -> None:
 
 
 def test_a_callee_inlined_twice_keeps_its_values_apart() -> None:
-    source = module(forward("x: Tensor -> Tuple[Tensor, Tensor]", "a = __torch__.f(x, 1, )\nb = __torch__.f(a, 2, )\nreturn (a, b)"))
+    source = module(
+        forward("x: Tensor -> Tuple[Tensor, Tensor]", "a = __torch__.f(x, 1, )\nb = __torch__.f(a, 2, )\nreturn (a, b)")
+    )
     source += "def f(x: Tensor, n: int) -> Tensor:\n  y = torch.mul(x, 2)\n  return torch.add(y, n)\n"
     a, b = load(source)(ones(1))
     assert (a, b) == (3, 8)
