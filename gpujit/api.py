@@ -138,6 +138,19 @@ def _wrap(value: Any, program: _Program) -> Any:
     return value
 
 
+def _walk(root: ScriptObject, prefix: str) -> Iterator[tuple[str, ScriptObject, int]]:
+    """The modules of a tree with dotted path and depth, a shared one each time; one inside itself is not entered again."""
+    stack = [(prefix, root, 0)]
+    above: list[int] = []
+    while stack:
+        path, module, depth = stack.pop()
+        del above[depth:]
+        if id(module) not in above:
+            above.append(id(module))
+            yield path, module, depth
+            stack.extend(reversed([(f"{path}{n}.", m, depth + 1) for n, m in submodules(module)]))
+
+
 class ScriptModule:
     """A loaded module (or an object of a scripted class), with the interface of torch.jit.ScriptModule.
 
@@ -219,24 +232,17 @@ class ScriptModule:
         return self._object.type.name.rpartition(".")[2]
 
     def __repr__(self) -> str:
-        lines: list[str] = []
-        for name, module, depth in _tree(self._object, ""):
-            label = f"({name.rpartition('.')[2]}): " if depth else ""
-            lines.append("  " * depth + f"{label}ScriptModule(original_name={module.type.name.rpartition('.')[2]}")
-        # A module's bracket closes after the last of its children, on a line of its own.
         out: list[str] = []
-        open_: list[int] = []
-        for line in [*lines, ""]:
-            depth = (len(line) - len(line.lstrip())) // 2 if line else 0
-            while open_ and open_[-1] >= depth:
-                closing = open_.pop()
-                if out[-1].startswith("  " * closing) and not out[-1].startswith("  " * closing + " ") and not out[-1].endswith(")"):
-                    out[-1] += ")"
-                else:
-                    out.append("  " * closing + ")")
-            if line:
-                out.append(line)
-                open_.append(depth)
+        before = 0
+        for path, module, depth in (*_walk(self._object, ""), ("", None, 0)):
+            if out and depth <= before:
+                # The last one had no children; those around it that are over close on lines of their own.
+                out[-1] += ")"
+                out += ["  " * d + ")" for d in range(before - 1, depth - 1, -1)]
+            if module is not None:
+                label = f"({path[:-1].rpartition('.')[2]}): " if depth else ""
+                out.append(f"{'  ' * depth}{label}ScriptModule(original_name={module.type.name.rpartition('.')[2]}")
+            before = depth
         return "\n".join(out)
 
     # ---------------------------------------------------------------------------------------------- contents
@@ -288,14 +294,11 @@ class ScriptModule:
     def state_dict(self, prefix: str = "") -> dict[str, Any]:
         """Parameters and buffers by dotted name, module by module; the arrays are the module's own, not copies."""
         found: dict[str, Any] = {}
-        stack = [(prefix, self._object)]
-        while stack:
-            path, module = stack.pop()
+        for path, module, _ in _walk(self._object, prefix):
             for name in (*module.type.parameters, *module.type.buffers):
                 value = module.get(name) if name in module.type.slot_of else None
                 if value is not None:
                     found[path + name] = value
-            stack.extend(reversed([(f"{path}{n}.", m) for n, m in submodules(module)]))
         return found
 
     def train(self, mode: bool = True) -> ScriptModule:

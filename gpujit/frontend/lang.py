@@ -20,10 +20,10 @@ MAX_DEPTH = 120
 # Statements and expressions of serialized code (what torch.jit.save writes under code/).
 ALLOWED = frozenset(
     (
-        ast.Module, ast.ClassDef, ast.FunctionDef, ast.arguments, ast.arg, ast.Return, ast.Assign, ast.AnnAssign,
-        ast.If,        ast.For, ast.While, ast.With, ast.withitem, ast.Pass, ast.Expr, ast.Call, ast.keyword, ast.Name, ast.Attribute,
-        ast.Subscript, ast.Slice, ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.UnaryOp, ast.USub, ast.BinOp,
-        ast.Add,        ast.Sub, ast.Load, ast.Store, ast.Starred, ast.Import, ast.alias,
+        ast.Module, ast.ClassDef, ast.FunctionDef, ast.arguments, ast.arg, ast.Import, ast.alias,
+        ast.Return, ast.Assign, ast.AnnAssign, ast.If, ast.For, ast.While, ast.With, ast.withitem, ast.Pass, ast.Expr,
+        ast.Call, ast.keyword, ast.Starred, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Constant,
+        ast.Tuple, ast.List, ast.Dict, ast.UnaryOp, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Load, ast.Store,
     )
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Names of serialized source: from ``__torch__.a.b.Name`` to a class, function, enum or interface, read when first needed.
+"""Names of serialized source: from ``__torch__.a.b.Name`` to a class, function, enum or interface, read when needed.
 
 One file holds one module path; the order inside a file is not dependency order, so a file is indexed first and its
 definitions are filled in lazily. Nothing is evaluated.

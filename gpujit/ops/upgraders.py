@@ -135,7 +135,8 @@ def logspace(xp: Any, start: Any, end: Any, steps: Any, base: float, *options: A
 @_until(
     9,
     "aten::logspace.out",
-    "upgrader::logspace_out_0_8(Scalar start, Scalar end, int? steps=None, float base=10., *, Tensor(a!) out) -> Tensor(a!)",
+    "upgrader::logspace_out_0_8(Scalar start, Scalar end, int? steps=None, float base=10., *, "
+    "Tensor(a!) out) -> Tensor(a!)",
 )
 def logspace_out(xp: Any, start: Any, end: Any, steps: Any, base: float, out: Array) -> Array:
     """``logspace`` of 100 steps unless told otherwise, into a given tensor."""

@@ -40,10 +40,8 @@ from gpujit.ir.source import CallSite, SourceRange
     RETURN,  # value, free
 ) = range(24)
 
-NAMES = tuple(
-    "OP1 OP2 OP3 OP OPM GET SET LIST TUPLE UNPACK LISTUNPACK JUMP_FALSE JUMP MOVE LOOP NEXT CALL CALLM RAISE FREE ENTER "
-    "EXIT FORK RETURN".split()  # noqa: SIM905  # one name after the other, as above
-)
+# Names by opcode, for listings.
+NAMES = {v: k for k, v in list(globals().items()) if k.isupper() and isinstance(v, int)}
 
 Instruction = tuple[Any, ...]
 

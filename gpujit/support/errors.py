@@ -135,7 +135,7 @@ class UnknownOperatorError(OpError):
 
 
 class ScriptRuntimeError(GpujitError, RuntimeError):
-    """Running a program failed. Carries the traceback of the serialized code, and the author's when the archive has it."""
+    """Running a program failed. ``where`` holds the traceback of the serialized code, and of the author's if known."""
 
     code = "run"
 
