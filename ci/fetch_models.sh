@@ -3,10 +3,24 @@
 set -euo pipefail
 target=$1
 mkdir -p "$target"
-if [ ! -f "$target/silero_vad.jit" ]; then
-    download=$(mktemp -d)
-    trap 'rm -rf "$download"' EXIT
-    python3 -m pip download -q --no-deps -d "$download" silero-vad==6.2.3
-    python3 -m zipfile -e "$download"/silero_vad-*.whl "$download/unpacked"
-    cp "$download/unpacked/silero_vad/data/silero_vad.jit" "$target/"
-fi
+download=$(mktemp -d)
+trap 'rm -rf "$download"' EXIT
+
+# fetch REQUIREMENT FILE...: copies the named files of a package to the target, unless all of them are there.
+fetch() {
+    local requirement=$1 file missing=
+    shift
+    for file in "$@"; do
+        [ -f "$target/$(basename "$file")" ] || missing=yes
+    done
+    [ -n "$missing" ] || return 0
+    local work=$download/${requirement%%=*}
+    python3 -m pip download -q --no-deps -d "$work" "$requirement"
+    python3 -m zipfile -e "$work"/*.whl "$work/unpacked"
+    for file in "$@"; do
+        cp "$work/unpacked/$file" "$target/"
+    done
+}
+
+fetch silero-vad==6.2.3 silero_vad/data/silero_vad.jit
+fetch silero-stress==1.5 silero_stress/data/accentor.pt silero_stress/data/accentor-ukr.pt silero_stress/data/accentor-bel.pt

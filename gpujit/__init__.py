@@ -9,9 +9,12 @@ __version__ = "0.1.0"
 # Where each public name lives.
 _PUBLIC = {
     "load": "gpujit.api",
+    "load_package": "gpujit.api",
     "ScriptModule": "gpujit.api",
     "ScriptMethod": "gpujit.api",
     "manual_seed": "gpujit.ops.random",
+    "op": "gpujit.ops.user",
+    "remove_op": "gpujit.ops.user",
     "GpujitError": "gpujit.support.errors",
     "LoadError": "gpujit.support.errors",
     "ArgumentError": "gpujit.support.errors",
@@ -23,8 +26,9 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
-    from gpujit.api import ScriptMethod, ScriptModule, load
+    from gpujit.api import ScriptMethod, ScriptModule, load, load_package
     from gpujit.ops.random import manual_seed
+    from gpujit.ops.user import op, remove_op
     from gpujit.support.errors import ArgumentError, Error, GpujitError, LoadError, OpError, ScriptRuntimeError
 
 

@@ -45,7 +45,7 @@ class _Program:
 def load(
     f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None = None, _restore_shapes: bool = False
 ) -> ScriptModule:
-    """A module from a TorchScript archive (as torch.jit.load).
+    """A module from a TorchScript archive (as torch.jit.load), or the only one of a torch.package archive.
 
     Args:
         f: a path, bytes, or a readable file object.
@@ -56,18 +56,40 @@ def load(
     Returns: the root module. Weights of a file given by path are mapped, not copied; writing to them stays in memory.
     Raises LoadError or one of its subclasses; nothing of the file is run and nothing is written.
     """
+    modules = _read(f, map_location, _extra_files, package=False)
+    return next(iter(modules.values()))
+
+
+def load_package(f: Any, map_location: Any = None) -> dict[int | str, ScriptModule]:
+    """All TorchScript modules of an archive written by torch.package.PackageExporter.
+
+    Args:
+        f: a path, bytes, or a readable file object.
+        map_location: as for ``load``.
+    Returns: the modules by where the package keeps them: the pickle's name (``models/net``), then the attributes that
+        lead to the module in the pickled object (``models/accentor.homosolver.model``). A module that no readable
+        pickle names goes by its number. The package's Python code and objects are not made, run or imported.
+    Raises LoadError or one of its subclasses.
+    """
+    return _read(f, map_location, None, package=True)
+
+
+def _read(
+    f: Any, map_location: Any, extra_files: dict[str, Any] | None, *, package: bool
+) -> dict[int | str, ScriptModule]:
     program = _Program(np)
     loaded = reader.read(
         f,
         map_location=map_location,
-        extra_files=_extra_files,
+        extra_files=extra_files,
         run_method=program.run,
         unpack_custom=quantized.unpack_state,
+        package=package,
     )
     program.loaded = loaded
     if loaded.uses_quantised:
         program.lowerer.rules = quantized.QTENSOR_RULES
-    return ScriptModule(loaded.root, program)
+    return {key: ScriptModule(root, program) for key, root in loaded.modules.items()}
 
 
 class ScriptMethod:

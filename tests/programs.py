@@ -15,10 +15,19 @@ from tests.serialization import archives as a
 from tests.serialization.archives import Entry
 
 _STORAGES = {
-    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "uint8": "Byte", "int8": "Char",
-    "int16": "Short", "int32": "Int", "int64": "Long", "bool": "Bool", "complex64": "ComplexFloat",
+    "float32": "Float",
+    "float64": "Double",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "uint8": "Byte",
+    "int8": "Char",
+    "int16": "Short",
+    "int32": "Int",
+    "int64": "Long",
+    "bool": "Bool",
+    "complex64": "ComplexFloat",
     "complex128": "ComplexDouble",
-}  # fmt: skip
+}
 
 
 @dataclass(eq=False)
@@ -179,7 +188,8 @@ def archive(source: str | Mapping[str, str], attributes: Any = None, **options: 
         source: text of code/__torch__.py, or texts by path below code/.
         attributes: of the root module, an object of ``__torch__.M``: ints, floats, strings, None, tuples, lists, dicts,
             arrays (each object one storage), and the classes of this file, nested as you like.
-        options: version, constants, extra (files by name), debug (tables by path), name (the top folder), byteorder, root.
+        options: version, constants, extra (files by name), debug (tables by path), name (of the top folder),
+            byteorder, root.
     """
     return a.write_zip(archive_entries(source, attributes, **options))
 
@@ -196,7 +206,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def forward(signature: str, body: str) -> str:
-    """A ``forward`` method: ``forward("x: Tensor", "return x")`` returns a Tensor unless the signature has its own arrow."""
+    """A ``forward`` method: ``forward("x: Tensor, n: int -> int", "return n")``; without an arrow it gives a Tensor."""
     arguments, arrow, returned = signature.partition("->")
     lines = textwrap.indent(textwrap.dedent(body).strip("\n"), "  ")
     parts = ", ".join(p for p in ("self: __torch__.M", arguments.strip()) if p)

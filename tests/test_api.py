@@ -217,7 +217,7 @@ def test_positional_keyword_and_default_arguments() -> None:
         (
             (3,),
             {},
-            "forward() expected a value of type 'Tensor' for argument 'x' (position 0) but found int 3. Declaration: forward(",
+            "forward() expected a value of type 'Tensor' for argument 'x' (position 0) but found int 3. Declaration:",
         ),
         ((None,), {}, "argument 'x' (position 0) but found NoneType"),
         (("a",), {}, "argument 'x' (position 0) but found str 'a'"),
@@ -302,7 +302,8 @@ def test_numpy_scalars_are_0_dim_tensors(value: Any) -> None:
 
 
 NESTED = program(
-    "a: List[Tensor], b: Tuple[Tensor, int], c: Dict[str, List[Tensor]], d: Optional[Dict[int, float]]=None -> List[Tensor]",
+    "a: List[Tensor], b: Tuple[Tensor, int], c: Dict[str, List[Tensor]], d: Optional[Dict[int, float]]=None"
+    " -> List[Tensor]",
     'return [a[0], (b)[0], (c["k"])[1]]',
 )
 
@@ -451,7 +452,8 @@ TREE = module(
     def __size_setter(self: __torch__.M, v: int) -> NoneType:
       self.n = torch.sub(v, 1)
     """,
-    "w : Tensor\nbuf : Tensor\nnone : NoneType\ntraining : bool\nn : int\nl : List[float]\nk : Final[int] = 5\na : __torch__.N\nb : __torch__.N",
+    "w : Tensor\nbuf : Tensor\nnone : NoneType\ntraining : bool\nn : int\nl : List[float]\n"
+    "k : Final[int] = 5\na : __torch__.N\nb : __torch__.N",
     parameters=["w", "none"],
     buffers=["buf"],
 )
@@ -479,7 +481,9 @@ def test_names_of_parameters_buffers_modules_and_states() -> None:
     assert [n for n, _ in m.named_parameters(recurse=False)] == ["w"]
     assert [n for n, _ in m.named_buffers()] == ["buf", "a.buf", "b.buf"]
     assert [n for n, _ in m.named_modules()] == ["", "a", "b"] and [n for n, _ in m.named_children()] == ["a", "b"]
-    assert list(m.state_dict()) == ["w", "buf", "a.w", "a.buf", "b.w", "b.buf"] and list(m.state_dict("q."))[0] == "q.w"
+    assert (
+        list(m.state_dict()) == ["w", "buf", "a.w", "a.buf", "b.w", "b.buf"] and next(iter(m.state_dict("q."))) == "q.w"
+    )
     assert len(list(m.parameters())) == 2 and len(list(m.buffers())) == 3
     assert len(list(m.modules())) == 3 and len(list(m.children())) == 2
     assert m.state_dict()["a.w"] is m.w is m.a.w
@@ -527,7 +531,7 @@ def test_attributes_read_and_write_with_their_types() -> None:
     for name in ("k", "zz", "forward"):
         with pytest.raises(UnknownAttributeError, match=name):
             setattr(m, name, 1)
-    with pytest.raises(AttributeError, match="__torch__.M has no attribute or method 'zz'"):
+    with pytest.raises(AttributeError, match=r"__torch__\.M has no attribute or method 'zz'"):
         m.zz  # noqa: B018
     assert not hasattr(m, "zz") and getattr(m, "zz", 5) == 5
 
@@ -631,6 +635,31 @@ UPGRADES = {
     "logspace": ("", "return torch.logspace(0, 1)", [()]),
     "gelu": ("x: Tensor", "return torch.gelu(x)", [(F1,)]),
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "want"),
+    [
+        ("div", 3, [3, -3, -1]),
+        ("div", 4, [3.5, -3.5, -5 / 3]),
+        ("div int", 3, [3, -3, 2]),
+        ("div int", 10, [3.5, -3.5, 2.5]),
+        ("full", 4, [3.0, 3.0]),
+        ("full", 5, [3, 3]),
+    ],
+)
+def test_old_integer_arithmetic(name: str, version: int, want: list[float]) -> None:
+    signature, body, runs = UPGRADES[name]
+    found = load(module(forward(signature, body)), version=version)(*runs[0])
+    assert found.dtype == ("int64" if type(want[0]) is int else "float32")
+    np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+def test_old_linspace_has_a_hundred_steps() -> None:
+    signature, body, _ = UPGRADES["linspace"]
+    assert load(module(forward(signature, body)), version=7)().shape == (100,)
+    with pytest.raises(gpujit.LoadError, match="Argument steps not provided"):
+        load(module(forward(signature, body)), version=8)()
 
 
 @pytest.mark.torch

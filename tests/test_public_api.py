@@ -10,13 +10,39 @@ import pytest
 import gpujit
 
 PUBLIC = [
-    "ArgumentError", "Error", "GpujitError", "LoadError", "OpError", "ScriptMethod", "ScriptModule", "ScriptRuntimeError",
-    "__version__", "load", "manual_seed",
-]  # fmt: skip
+    "ArgumentError",
+    "Error",
+    "GpujitError",
+    "LoadError",
+    "OpError",
+    "ScriptMethod",
+    "ScriptModule",
+    "ScriptRuntimeError",
+    "__version__",
+    "load",
+    "load_package",
+    "manual_seed",
+    "op",
+    "remove_op",
+]
 MODULE = [
-    "buffers", "children", "code", "eval", "graph", "inlined_graph", "methods", "modules", "named_buffers", "named_children",
-    "named_modules", "named_parameters", "original_name", "parameters", "state_dict", "train",
-]  # fmt: skip
+    "buffers",
+    "children",
+    "code",
+    "eval",
+    "graph",
+    "inlined_graph",
+    "methods",
+    "modules",
+    "named_buffers",
+    "named_children",
+    "named_modules",
+    "named_parameters",
+    "original_name",
+    "parameters",
+    "state_dict",
+    "train",
+]
 
 
 def test_public_names_are_exactly_these() -> None:
@@ -25,8 +51,12 @@ def test_public_names_are_exactly_these() -> None:
         assert getattr(gpujit, name) is not None and name in dir(gpujit)
     assert sorted(n for n in vars(gpujit.ScriptModule) if not n.startswith("_")) == MODULE
     assert sorted(n for n in vars(gpujit.ScriptMethod) if not n.startswith("_")) == [
-        "code", "graph", "inlined_graph", "name", "schema",
-    ]  # fmt: skip
+        "code",
+        "graph",
+        "inlined_graph",
+        "name",
+        "schema",
+    ]
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -39,7 +69,10 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     [
         ("import gpujit", ()),
         ("import gpujit; gpujit.load", ("numpy", "ml_dtypes")),
-        ("import gpujit; gpujit.load('examples/classifier.pt')(__import__('numpy').ones((1, 3, 32, 32), 'f'))", ("numpy", "ml_dtypes")),
+        (
+            "import gpujit; gpujit.load('examples/classifier.pt')(__import__('numpy').ones((1, 3, 32, 32), 'f'))",
+            ("numpy", "ml_dtypes"),
+        ),
         ("import gpujit.cli.main", ("numpy", "ml_dtypes")),
     ],
     ids=["import", "load", "run", "command line"],

@@ -59,7 +59,7 @@ def test_first_calls_from_many_threads_at_once() -> None:
     want = gpujit.load(DATA)(X, 3)
     for _ in range(3):
         m = gpujit.load(DATA)
-        for found in at_once(lambda i: m(X, 3)):
+        for found in at_once(lambda i, m=m: m(X, 3)):
             np.testing.assert_array_equal(found, want)
 
 
@@ -84,7 +84,9 @@ def test_loads_from_many_threads_at_once() -> None:
 
 
 def test_no_append_to_a_shared_list_is_lost() -> None:
-    m = gpujit.load(archive(module(forward("n: int -> NoneType", "_0 = torch.append(self.l, n)"), "l : List[int]"), {"l": [0]}))
+    m = gpujit.load(
+        archive(module(forward("n: int -> NoneType", "_0 = torch.append(self.l, n)"), "l : List[int]"), {"l": [0]})
+    )
     at_once(lambda i: [m(i) for _ in range(100)])
     assert len(m.l) == 1 + 100 * THREADS and sorted(m.l) == sorted([0, *list(range(THREADS)) * 100])
 

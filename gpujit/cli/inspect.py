@@ -78,8 +78,8 @@ def operators(loaded: Any) -> dict[str, Any]:
     """Names of the operators the source calls, how often, and for those without an entry where."""
     counts: Counter[str] = Counter()
     places: dict[str, list[str]] = {}
-    for name, source in sorted(loaded.sources.items()):
-        file = loaded.resolver.source_file(name[len("code/") : -len(".py")].replace("/", "."))
+    for path, source in sorted(loaded.sources.items()):
+        file = loaded.resolver.source_file(path)
         assert file is not None
         for definition in file.definitions.values():
             for node in ast.walk(definition):
@@ -115,7 +115,7 @@ def as_text(facts: dict[str, Any], limit: int | None) -> str:
         f"parameters  {facts['elements']:,} in {len(facts['parameters'])} tensors",
         f"size        {size_text(facts['bytes'])} with buffers",
         f"dtypes      {', '.join(f'{k} ({v})' for k, v in facts['dtypes'].items()) or 'none'}",
-        f"devices     {', '.join(facts['devices']) or 'none'}",
+        f"devices     {safe(', '.join(facts['devices'])) or 'none'}",
         f"operators   {ops['covered']} of {ops['distinct']} known, {ops['calls']} calls",
     ]
     if facts["training"]:

@@ -12,7 +12,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.numeric import in_blocks
 from gpujit.ops.pointwise import FLOAT_ONLY, FLOAT_OR_COMPLEX, NO_BOOL, REAL_ONLY
 from gpujit.ops.registry import library, out_form, pointwise
-from gpujit.ops.special import erf_of
+from gpujit.ops.special import erf_flat
 from gpujit.ops.unary import sigmoid
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -247,7 +247,7 @@ def gelu(m: Any, x: Array, approximate: str) -> Array:
 
 
 def _gelu(m: Any, x: Any) -> Any:
-    y = erf_of(m, x * math.sqrt(0.5))
+    y = erf_flat(m, x * math.sqrt(0.5))
     y += 1
     y *= x
     y *= 0.5

@@ -23,6 +23,7 @@ def _copy(op: Op, text: str) -> None:
             effects=op.effects,
             derived_from=op.derived_from,
             form=op.form,
+            into=op.into,
         )
     )
 

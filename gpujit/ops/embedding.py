@@ -12,6 +12,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.indexing import require_range, take_rows
 from gpujit.ops.layout import cast, out_forms
 from gpujit.ops.registry import library
+from gpujit.ops.rules_data import bags_type, embedding_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
@@ -25,6 +26,7 @@ def _check_indices(indices: Array, op: str) -> None:
     "bool sparse=False) -> Tensor",
     half="native",
     out="out",
+    type_rule=embedding_type,
 )
 def embedding(
     xp: Any, weight: Array, indices: Array, padding_idx: int, scale_grad_by_freq: bool, sparse: bool
@@ -112,6 +114,8 @@ def bags(
     _check_indices(indices, op)
     if weight.ndim != 2:
         raise ShapeError(f"{op}: weight must be a matrix, found shape {list(weight.shape)}")
+    if weight.dtype.kind in "biuc":
+        raise DTypeError(f"{op}: weight must be float16, bfloat16, float32 or float64, found {weight.dtype}")
     if indices.ndim != 1:
         raise ShapeError(f"{op}: indices must have one dim, found shape {list(indices.shape)}")
     if mode not in (_SUM, _MEAN, _MAX):
@@ -177,18 +181,21 @@ def _declare_bags() -> None:
 
         return bagged
 
-    library(f"aten::embedding_bag({head}{tail}bool include_last_offset=False) -> {returns}", half="native")(
-        body("aten::embedding_bag")
-    )
+    library(
+        f"aten::embedding_bag({head}{tail}bool include_last_offset=False) -> {returns}",
+        half="native",
+        type_rule=bags_type,
+    )(body("aten::embedding_bag"))
     library(
         f"aten::embedding_bag.padding_idx({head}bool scale_grad_by_freq, int mode, bool sparse, "
         f"Tensor? per_sample_weights, bool include_last_offset, int? padding_idx) -> {returns}",
         half="native",
+        type_rule=bags_type,
     )(body("aten::embedding_bag"))
     outs = "*, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3"
     for name in ("_embedding_bag", "_embedding_bag_forward_only"):
         arguments = f"{head}{tail}bool include_last_offset=False, int padding_idx=-1"
-        library(f"aten::{name}({arguments}) -> {returns}", half="native")(body(f"aten::{name}"))
+        library(f"aten::{name}({arguments}) -> {returns}", half="native", type_rule=bags_type)(body(f"aten::{name}"))
         out_forms(
             f"aten::{name}.out({arguments}, {outs}) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))",
             of=f"aten::{name}",

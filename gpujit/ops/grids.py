@@ -11,6 +11,7 @@ from gpujit.ops.create import OPTIONS
 from gpujit.ops.layout import cast, dtype_of, expand_to, module_for, out_forms
 from gpujit.ops.promotion import DEFAULT_FLOAT, result_type
 from gpujit.ops.registry import library
+from gpujit.ops.rules_data import one_hot_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
@@ -122,7 +123,7 @@ def block_diag(xp: Any, tensors: list[Array]) -> Array:
     return y
 
 
-@library("aten::one_hot(Tensor self, int num_classes=-1) -> Tensor", half="native")
+@library("aten::one_hot(Tensor self, int num_classes=-1) -> Tensor", half="native", type_rule=one_hot_type)
 def one_hot(xp: Any, x: Array, num_classes: int) -> Array:
     """int64 rows of zeros with a one at each class; ``num_classes`` -1 takes the largest class."""
     op = "aten::one_hot"

@@ -13,6 +13,15 @@ from gpujit.ops.create import filled
 from gpujit.ops.layout import ALL, cast, copy_preserved, expand_to, wrap_dim
 from gpujit.ops.parts import select, slice_tensor, strided_view
 from gpujit.ops.registry import check_writable, library
+from gpujit.ops.rules_data import (
+    index_select_type,
+    indexed_type,
+    masked_select_type,
+    nonzero_by_dim_type,
+    nonzero_static_type,
+    nonzero_type,
+    taken_type,
+)
 from gpujit.ops.views import broadcast_shape, diagonal, expanded_shape
 from gpujit.support.errors import DTypeError, ShapeError
 
@@ -177,8 +186,13 @@ def _declare_index() -> None:
             f"aten::{name}.Tensor(Tensor self, Tensor?[] indices) -> Tensor",
             half="native",
             out=None if unsafe else "Tensor_out",
+            type_rule=indexed_type,
         )(index)
-        library(f"aten::{name}.Tensor_hacked_twin(Tensor self, Tensor[] indices) -> Tensor", half="native")(index)
+        library(
+            f"aten::{name}.Tensor_hacked_twin(Tensor self, Tensor[] indices) -> Tensor",
+            half="native",
+            type_rule=indexed_type,
+        )(index)
     for name, out in (("index_put", "out"), ("_unsafe_index_put", None)):
 
         def put(
@@ -261,7 +275,12 @@ def take_rows(x: Array, index: Array, d: int, op: str) -> Array:
         raise
 
 
-@library("aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", half="native", out="out")
+@library(
+    "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=index_select_type,
+)
 def index_select(xp: Any, x: Array, dim: int, index: Array) -> Array:
     """The slices of ``self`` at an index along a dim."""
     op = "aten::index_select"
@@ -275,7 +294,7 @@ def index_select(xp: Any, x: Array, dim: int, index: Array) -> Array:
     return take_rows(x, index, d, op)
 
 
-@library("aten::take(Tensor self, Tensor index) -> Tensor", half="native", out="out")
+@library("aten::take(Tensor self, Tensor index) -> Tensor", half="native", out="out", type_rule=taken_type)
 def take(xp: Any, x: Array, index: Array) -> Array:
     """The elements of ``self``, seen as one row, at an index; negative ones count from the end."""
     if index.dtype != INT64:
@@ -332,7 +351,9 @@ def _check_mask(mask: Array, op: str) -> Array:
     raise DTypeError(f"{op}: the mask must be bool, found {mask.dtype}")
 
 
-@library("aten::masked_select(Tensor self, Tensor mask) -> Tensor", half="native", out="out")
+@library(
+    "aten::masked_select(Tensor self, Tensor mask) -> Tensor", half="native", out="out", type_rule=masked_select_type
+)
 def masked_select(xp: Any, x: Array, mask: Array) -> Array:
     """The elements where the mask holds, in order, in one dim; both broadcast."""
     mask = _check_mask(mask, "aten::masked_select")
@@ -394,16 +415,21 @@ def _declare_nonzero() -> None:
         """For each dim the indices along it of all elements that are not zero."""
         return list(_nonzero(xp, x if x.ndim else x.reshape(1)).T)
 
-    library("aten::nonzero(Tensor self) -> Tensor", half="native", out="out")(nonzero)
-    library("aten::argwhere(Tensor self) -> Tensor", half="native")(nonzero)
-    library("aten::nonzero_numpy(Tensor self) -> Tensor[]", half="native")(by_dim)
-    library("aten::where(Tensor condition) -> Tensor[]", half="native")(by_dim)
+    library("aten::nonzero(Tensor self) -> Tensor", half="native", out="out", type_rule=nonzero_type)(nonzero)
+    library("aten::argwhere(Tensor self) -> Tensor", half="native", type_rule=nonzero_type)(nonzero)
+    library("aten::nonzero_numpy(Tensor self) -> Tensor[]", half="native", type_rule=nonzero_by_dim_type)(by_dim)
+    library("aten::where(Tensor condition) -> Tensor[]", half="native", type_rule=nonzero_by_dim_type)(by_dim)
 
 
 _declare_nonzero()
 
 
-@library("aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor", half="native", out="out")
+@library(
+    "aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=nonzero_static_type,
+)
 def nonzero_static(xp: Any, x: Array, size: int, fill_value: int) -> Array:
     """As nonzero with exactly ``size`` rows: cut off, or filled up with a number."""
     if size < 0:

@@ -15,9 +15,10 @@ import numpy as np
 
 from gpujit.ir.dtypes import BFLOAT16, BOOL_, BY_CODE, FLOAT8_TYPES, FLOAT16, FLOAT32, HALF_TYPES, code_of, numpy_dtype
 from gpujit.ir.schema import Schema, parse_schema
-from gpujit.ir.types import TENSOR, ListType
+from gpujit.ir.types import ListType
 from gpujit.ir.values import Array, Device
-from gpujit.ops.registry import by_full_name, library, write_into
+from gpujit.ops.out_variants import out_kernel
+from gpujit.ops.registry import by_full_name, library
 from gpujit.support.errors import DeviceError, DTypeError, InternalError, OpError, ShapeError
 
 ALL = slice(None)
@@ -304,6 +305,7 @@ def out_forms(*texts: str, of: str | Sequence[str]) -> None:
 
 def _out_body(text: str, functional: str) -> Callable[..., Any]:
     plan: list[tuple[int, Schema, list[Any]]] = []
+    kernels: dict[Any, Callable[..., Any]] = {}
 
     def make_plan() -> tuple[int, Schema, list[Any]]:
         op = by_full_name(functional)
@@ -328,13 +330,12 @@ def _out_body(text: str, functional: str) -> Callable[..., Any]:
         op = by_full_name(functional)
         assert op is not None
         values = [args[i] if i >= 0 else code_of(outs[0].dtype) if i == -1 else default for i, default in sources]
-        results = op.kernel(xp)(*values)
-        if isinstance(form.arguments[-1].type, ListType):
-            for target, value in zip(outs[0], results, strict=True):
-                write_into(target, value, form.full_name)
-            return None
-        if len(outs) == 1 and form.arguments[-1].type == TENSOR:
-            return write_into(outs[0], results, form.full_name)
-        return tuple(write_into(t, v, form.full_name) for t, v in zip(outs, results, strict=True))
+        # What is given last may be one list of outputs.
+        listed = isinstance(form.arguments[-1].type, ListType)
+        kernel = kernels.get(xp)
+        if kernel is None:
+            kernel = kernels[xp] = out_kernel(op, xp, form.full_name)
+        kernel(outs[0] if listed or len(outs) == 1 else outs, *values)
+        return None if listed else outs[0] if len(outs) == 1 else outs
 
     return call

@@ -31,6 +31,7 @@ from gpujit.ops.factor import (
 )
 from gpujit.ops.promotion import real_of
 from gpujit.ops.registry import library, out_form, view
+from gpujit.ops.rules_data import least_squares_type
 from gpujit.ops.views import diagonal
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -288,6 +289,7 @@ def linalg_tensorsolve(xp: Any, a: Array, b: Array, dims: Sequence[int] | None) 
     "aten::linalg_lstsq(Tensor self, Tensor b, float? rcond=None, *, str? driver=None)"
     " -> (Tensor solution, Tensor residuals, Tensor rank, Tensor singular_values)",
     half="native",
+    type_rule=least_squares_type,
 )
 def linalg_lstsq(
     xp: Any, a: Array, b: Array, rcond: float | None, driver: str | None

@@ -51,16 +51,18 @@ def piecewise(m: Any, x: Any, pieces: Sequence[tuple[Any, Callable[[Any], Any]]]
 
 
 def in_blocks(m: Any, function: Callable[[Any, Any], Any], x: Array) -> Array:
-    """``function(m, x)``, an elementwise one of at least one dim, evaluated block by block on the CPU.
+    """``function(m, x)`` of an elementwise function that takes and gives one-dim arrays, in the layout of ``x``.
 
-    A chain of array calls over a large array would fetch its temporaries from memory again and again.
+    On the CPU it goes block by block: a chain of array calls over a large array would fetch its temporaries from memory
+    again and again.
     """
-    if not x.ndim:
-        return function(m, x.reshape(1)).reshape(())
-    if x.size <= 2 * BLOCK or m.__name__ != "numpy" or not x.flags.forc:
-        return function(m, x)
+    size = x.size
+    if x.flags.c_contiguous and (size <= 2 * BLOCK or m.__name__ != "numpy"):
+        return function(m, x.reshape(-1)).reshape(x.shape)
     y = m.empty_like(x)
+    # Both in the order of memory, which empty_like took over; that of y is a view of it.
     source, target = x.ravel(order="K"), y.ravel(order="K")
-    for i in range(0, x.size, BLOCK):
-        target[i : i + BLOCK] = function(m, source[i : i + BLOCK])
+    step = BLOCK if m.__name__ == "numpy" else max(size, 1)
+    for i in range(0, size, step):
+        target[i : i + step] = function(m, source[i : i + step])
     return y

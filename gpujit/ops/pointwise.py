@@ -46,9 +46,9 @@ def _dtype_of(a: Any, b: Any) -> Any:
     return a.dtype if hasattr(a, "dtype") else b.dtype
 
 
-@pointwise("aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inplace=True, out="Scalar_out")
+@pointwise("aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inplace=True, out="Scalar_out", into=True)
 @pointwise(
-    "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", inplace=True, out="out", onnx="Add"
+    "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", inplace=True, out="out", onnx="Add", into=True
 )
 def add(m: Any, a: Array, b: Any, alpha: Any) -> Array:
     """a + alpha * b; of bools their disjunction."""
@@ -59,11 +59,11 @@ def add(m: Any, a: Array, b: Any, alpha: Any) -> Array:
 
 @pointwise(
     "aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
-    refuse=_NO_BOOL_DIFFERENCE, inplace=True, out="Scalar_out",
+    refuse=_NO_BOOL_DIFFERENCE, inplace=True, out="Scalar_out", into=True,
 )  # fmt: skip
 @pointwise(
     "aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
-    refuse=_NO_BOOL_DIFFERENCE, inplace=True, out="out", onnx="Sub",
+    refuse=_NO_BOOL_DIFFERENCE, inplace=True, out="out", onnx="Sub", into=True,
 )  # fmt: skip
 def sub(m: Any, a: Array, b: Any, alpha: Any) -> Array:
     """a - alpha * b."""
@@ -74,11 +74,11 @@ def sub(m: Any, a: Array, b: Any, alpha: Any) -> Array:
 
 @pointwise(
     "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
-    refuse=_NO_BOOL_DIFFERENCE, out="Scalar_out",
+    refuse=_NO_BOOL_DIFFERENCE, out="Scalar_out", into=True,
 )  # fmt: skip
 @pointwise(
     "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
-    refuse=_NO_BOOL_DIFFERENCE, out="Tensor_out",
+    refuse=_NO_BOOL_DIFFERENCE, out="Tensor_out", into=True,
 )  # fmt: skip
 def rsub(m: Any, a: Array, b: Any, alpha: Any) -> Array:
     """b - alpha * a."""
@@ -93,15 +93,15 @@ alias("aten::subtract", "aten::sub", without=("Scalar_out",))
 # --------------------------------------------------------------------------------------- products and quotients
 
 
-@pointwise("aten::mul.Scalar(Tensor self, Scalar other) -> Tensor", inplace=True, out="Scalar_out")
-@pointwise("aten::mul.Tensor(Tensor self, Tensor other) -> Tensor", inplace=True, out="out", onnx="Mul")
+@pointwise("aten::mul.Scalar(Tensor self, Scalar other) -> Tensor", inplace=True, out="Scalar_out", into=True)
+@pointwise("aten::mul.Tensor(Tensor self, Tensor other) -> Tensor", inplace=True, out="out", onnx="Mul", into=True)
 def mul(m: Any, a: Array, b: Any) -> Array:
     """a * b; of bools their conjunction."""
     return m.multiply(a, b)
 
 
-@pointwise("aten::div.Scalar(Tensor self, Scalar other) -> Tensor", result="float", out="Scalar_out")
-@pointwise("aten::div.Tensor(Tensor self, Tensor other) -> Tensor", result="float", out="out", onnx="Div")
+@pointwise("aten::div.Scalar(Tensor self, Scalar other) -> Tensor", result="float", out="Scalar_out", into=True)
+@pointwise("aten::div.Tensor(Tensor self, Tensor other) -> Tensor", result="float", out="out", onnx="Div", into=True)
 def div(m: Any, a: Array, b: Any) -> Array:
     """a / b in floating point, whatever the operands are."""
     if b.__class__ is float and b == 0:
@@ -167,8 +167,8 @@ for _parameters, _overload in (
 _NO_FLOOR = {"bool": "use & for masks", "complex": "complex numbers have no floor"}
 
 
-@pointwise("aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, out="Scalar_out")
-@pointwise("aten::floor_divide(Tensor self, Tensor other) -> Tensor", refuse=_NO_FLOOR, out="out")
+@pointwise("aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, out="Scalar_out", into=True)
+@pointwise("aten::floor_divide(Tensor self, Tensor other) -> Tensor", refuse=_NO_FLOOR, out="out", into=True)
 def floor_divide(m: Any, a: Array, b: Any) -> Array:
     """The largest whole number not above a / b, in the promoted dtype."""
     return floor_quotient(m, "aten::floor_divide", a, b)
@@ -204,13 +204,13 @@ def remainder(m: Any, a: Any, b: Any) -> Array:
     return m.where(zero, m.copysign(y, a), y) if zero.any() else y
 
 
-@pointwise("aten::fmod.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, inplace=True, out="Scalar_out")
+@pointwise("aten::fmod.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, inplace=True, out="Scalar_out", into=True)
 @pointwise(
     "aten::fmod.Tensor(Tensor self, Tensor other) -> Tensor",
     refuse=_NO_FLOOR,
     inplace=True,
     out="Tensor_out",
-    onnx="Mod",
+    onnx="Mod", into=True,
 )
 def fmod(m: Any, a: Array, b: Any) -> Array:
     """What truncating division leaves: a number with the sign of the dividend."""
@@ -220,7 +220,7 @@ def fmod(m: Any, a: Array, b: Any) -> Array:
 
 @pointwise(
     "aten::addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
-    refuse=NO_BOOL, inplace=True, out="out",
+    refuse=NO_BOOL, inplace=True, out="out", into=_addcmul_into,
 )  # fmt: skip
 def addcmul(m: Any, x: Array, a: Array, b: Array, value: Any) -> Array:
     """x + value * a * b."""
@@ -233,7 +233,7 @@ def addcmul(m: Any, x: Array, a: Array, b: Array, value: Any) -> Array:
 @pointwise(
     "aten::addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
     refuse=dict.fromkeys(("bool", "integer"), "it would be an integer division; " + CAST_TO_FLOAT),
-    inplace=True, out="out",
+    inplace=True, out="out", into=_addcdiv_into,
 )  # fmt: skip
 def addcdiv(m: Any, x: Array, a: Array, b: Array, value: Any) -> Array:
     """x + value * a / b."""
@@ -258,7 +258,7 @@ def _integer_power(m: Any, a: Any, b: Any) -> Any:
 
 @pointwise(
     "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor",
-    operands=("self", "exponent"), refuse=NO_BOOL, out="Tensor_Tensor_out", onnx="Pow",
+    operands=("self", "exponent"), refuse=NO_BOOL, out="Tensor_Tensor_out", onnx="Pow", into=True,
 )  # fmt: skip
 def pow_tensor(m: Any, a: Array, b: Array) -> Array:
     """a ** b, element by element."""
@@ -267,7 +267,7 @@ def pow_tensor(m: Any, a: Array, b: Array) -> Array:
 
 @pointwise(
     "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor",
-    operands=("self", "exponent"), out="Tensor_Scalar_out",
+    operands=("self", "exponent"), out="Tensor_Scalar_out", into=True,
 )  # fmt: skip
 def pow_number(m: Any, a: Array, b: Any) -> Array:
     """a ** b for one exponent; small whole ones by multiplication, a half by square root."""
@@ -355,14 +355,14 @@ def lerp(m: Any, start: Array, end: Array, weight: Any) -> Array:
 
 
 @pointwise(
-    "aten::atan2(Tensor self, Tensor other) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out"
+    "aten::atan2(Tensor self, Tensor other) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out", into=True
 )
 def atan2(m: Any, y: Array, x: Array) -> Array:
     """The angle of the point (x, y), from -pi to pi."""
     return m.arctan2(y, x)
 
 
-@pointwise("aten::hypot(Tensor self, Tensor other) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
+@pointwise("aten::hypot(Tensor self, Tensor other) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out", into=True)
 def hypot(m: Any, a: Array, b: Array) -> Array:
     """The length of (a, b), without overflow on the way."""
     return m.hypot(a, b)
@@ -379,21 +379,21 @@ def nextafter(xp: Any, a: Array, b: Array) -> Array:
 
 @pointwise(
     "aten::copysign.Scalar(Tensor self, Scalar other) -> Tensor",
-    result="float", refuse=REAL_ONLY, inplace=True, out="Scalar_out",
+    result="float", refuse=REAL_ONLY, inplace=True, out="Scalar_out", into=True,
 )  # fmt: skip
 @pointwise(
     "aten::copysign.Tensor(Tensor self, Tensor other) -> Tensor",
     result="float",
     refuse=REAL_ONLY,
     inplace=True,
-    out="out",
+    out="out", into=True,
 )
 def copysign(m: Any, a: Array, b: Any) -> Array:
     """The magnitude of ``a`` with the sign of ``b``."""
     return m.copysign(a, b)
 
 
-@pointwise("aten::logaddexp(Tensor self, Tensor other) -> Tensor", refuse=FLOAT_OR_COMPLEX, out="out")
+@pointwise("aten::logaddexp(Tensor self, Tensor other) -> Tensor", refuse=FLOAT_OR_COMPLEX, out="out", into=True)
 def logaddexp(m: Any, a: Array, b: Array) -> Array:
     """log(exp(a) + exp(b)) without overflow."""
     if a.dtype.kind == "c":
@@ -403,7 +403,7 @@ def logaddexp(m: Any, a: Array, b: Array) -> Array:
     return m.logaddexp(a, b)
 
 
-@pointwise("aten::logaddexp2(Tensor self, Tensor other) -> Tensor", refuse=FLOAT_ONLY, out="out")
+@pointwise("aten::logaddexp2(Tensor self, Tensor other) -> Tensor", refuse=FLOAT_ONLY, out="out", into=True)
 def logaddexp2(m: Any, a: Array, b: Array) -> Array:
     """log2(2**a + 2**b) without overflow."""
     return m.logaddexp2(a, b)
@@ -413,19 +413,19 @@ _INTEGERS_ONLY = {"bool": "cast to an integer dtype first", "floating": "cast to
                   "complex": "cast to an integer dtype first"}  # fmt: skip
 
 
-@pointwise("aten::gcd(Tensor self, Tensor other) -> Tensor", refuse=_INTEGERS_ONLY, inplace=True, out="out")
+@pointwise("aten::gcd(Tensor self, Tensor other) -> Tensor", refuse=_INTEGERS_ONLY, inplace=True, out="out", into=True)
 def gcd(m: Any, a: Array, b: Array) -> Array:
     """The greatest common divisor, never negative."""
     return m.gcd(a, b)
 
 
-@pointwise("aten::lcm(Tensor self, Tensor other) -> Tensor", refuse=_INTEGERS_ONLY, inplace=True, out="out")
+@pointwise("aten::lcm(Tensor self, Tensor other) -> Tensor", refuse=_INTEGERS_ONLY, inplace=True, out="out", into=True)
 def lcm(m: Any, a: Array, b: Array) -> Array:
     """The least common multiple, never negative; 0 beside 0."""
     return m.lcm(a, b)
 
 
-@pointwise("aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor", result="float", out="out")
+@pointwise("aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor", result="float", out="out", into=_ldexp_into)
 def ldexp(m: Any, a: Array, b: Array) -> Array:
     """a * 2**b."""
     return a * m.exp2(b)
@@ -458,9 +458,9 @@ def _complex(m: Any, real: Any, imag: Any) -> Any:
 
 
 @pointwise(
-    "aten::_add_relu.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inplace=True, out="Scalar_out"
+    "aten::_add_relu.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inplace=True, out="Scalar_out", into=_add_relu_into
 )
-@pointwise("aten::_add_relu.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", inplace=True, out="out")
+@pointwise("aten::_add_relu.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", inplace=True, out="out", into=_add_relu_into)
 def add_relu(m: Any, a: Array, b: Any, alpha: Any) -> Array:
     """max(a + alpha * b, 0); NaN gives 0."""
     return m.fmax(m.add(a, b * wrap_number(alpha, _dtype_of(a, b), m)), 0)

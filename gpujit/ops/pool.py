@@ -248,6 +248,15 @@ def max_pool_places(
     return _max_with_places(xp, x, plan.axes)
 
 
+def max_pool_shape(
+    op: str, shape: tuple[int, ...], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], ceil_mode: bool, rank: int,
+) -> tuple[int, ...]:  # fmt: skip
+    """The shape of pooling an input of ``shape``."""
+    plan = _windows(op, shape, tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), ceil_mode, rank)
+    return (*shape[: len(shape) - rank], *(axis.size for axis in plan.axes))
+
+
 def _check_dtype(op: str, x: Array) -> None:
     if x.dtype.kind in "bc":
         raise DTypeError(f"{op}: input is {x.dtype}, expected a real number type")

@@ -11,6 +11,7 @@ schema, by position, defaults filled in:
 - ``prim``: Python values only (numbers, strings, lists); the body takes the arguments without an array module.
 
 ``inplace=True`` also declares ``name_`` and ``out="overload"`` the out= form, both derived from the same body.
+``into=`` is the out-variant, which computes the result in a given array, see ``out_variants``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gpujit.ir.schema import Schema, operator_name, parse_schema
 from gpujit.ir.types import NUMBER, TENSOR, ListType, OptionalType
 from gpujit.ir.values import Array
 from gpujit.ops.promotion import can_cast, compute_type, promote, real_of, result_type, to_floating
-from gpujit.support.errors import DTypeError, InternalError, OpError, ShapeError
+from gpujit.support.errors import DTypeError, GpujitError, InternalError, OpError, ShapeError
 
 Body = Callable[..., Any]
 TypeRule = Callable[..., Any]
@@ -55,6 +56,7 @@ class Op:
         effects: bool = False,
         derived_from: Op | None = None,
         form: str = "functional",
+        into: Body | None = None,
     ) -> None:
         self.text = text
         self.name, self.overload = operator_name(text)
@@ -69,6 +71,7 @@ class Op:
         self.effects = effects
         self.derived_from = derived_from
         self.form = form
+        self.into = into
         self._kernels: dict[Any, Callable[..., Any]] = {}
 
     def __repr__(self) -> str:
@@ -78,6 +81,11 @@ class Op:
     def full_name(self) -> str:
         """``aten::add.Tensor``."""
         return f"{self.name}.{self.overload}" if self.overload else self.name
+
+    @property
+    def data_dependent(self) -> bool:
+        """Whether sizes of the result depend on the numbers in the inputs (declared by the type rule)."""
+        return bool(getattr(self.type_rule, "data_dependent", False))
 
     @cached_property
     def schema(self) -> Schema:
@@ -94,6 +102,22 @@ class Op:
             found = self._kernels[xp] = _make_kernel(self, xp)
         return found
 
+    @property
+    def has_out_variant(self) -> bool:
+        """Whether results are computed in the given arrays; else they are computed first and copied."""
+        return (self.derived_from or self).into is not None
+
+    def out_kernel(self, xp: Any) -> Callable[..., Any]:
+        """A callable ``(out, *args) -> out`` that leaves the results in ``out``: an array, or a sequence for several.
+
+        It raises as ``kernel`` does, and DTypeError or ShapeError for results that do not fit ``out``; nothing is written
+        then. ``out`` may share memory with the arguments. Only for functional entries that return tensors.
+        """
+        found = self._kernels.get((xp, "out"))
+        if found is None:
+            found = self._kernels[xp, "out"] = _make_out_kernel(self, xp, self.full_name)
+        return found
+
 
 _OPS: dict[str, list[Op]] = {}
 _BY_FULL_NAME: dict[str, Op] = {}
@@ -106,6 +130,15 @@ def add_op(op: Op) -> Op:
     _BY_FULL_NAME[op.full_name] = op
     _OPS.setdefault(op.name, []).append(op)
     return op
+
+
+def remove_entry(op: Op) -> None:
+    """Take an operator out of the table."""
+    del _BY_FULL_NAME[op.full_name]
+    overloads = _OPS[op.name]
+    overloads.remove(op)
+    if not overloads:
+        del _OPS[op.name]
 
 
 def registered() -> Iterable[Op]:
@@ -134,6 +167,7 @@ def pointwise(
     refuse: Mapping[str, str] = NOTHING_REFUSED,
     inplace: bool = False,
     out: str | None = None,
+    into: Body | bool = False,
     type_rule: TypeRule | None = None,
     onnx: object = None,
 ) -> Callable[[Body], Body]:
@@ -149,12 +183,17 @@ def pointwise(
             ``self`` or ``other``.
         refuse: kinds of the promoted dtype (``bool``, ``integer``, ``floating``, ``complex``) that raise DTypeError,
             each with what to do instead; ``bool operand`` stands for a bool among the operands.
+        into: the out-variant; True when the body is a chain of ufuncs of ``m``, each of which reads, of all that was
+            computed before, the last one's result only: it then serves as its own out-variant.
     """
 
     def declare(body: Body) -> Body:
         op = add_op(
-            Op(text, "pointwise", body, type_rule=type_rule, onnx=onnx, result=result, operands=operands, refuse=refuse)
-        )
+            Op(
+                text, "pointwise", body, type_rule=type_rule, onnx=onnx, result=result, operands=operands, refuse=refuse,
+                into=_by_body(body) if into is True else into or None,
+            )
+        )  # fmt: skip
         _derive(op, inplace, out)
         return body
 
@@ -167,6 +206,7 @@ def reduction(
     half: str = "float32",
     inplace: bool = False,
     out: str | None = None,
+    into: Body | None = None,
     type_rule: TypeRule | None = None,
     onnx: object = None,
 ) -> Callable[[Body], Body]:
@@ -177,7 +217,7 @@ def reduction(
     """
 
     def declare(body: Body) -> Body:
-        op = add_op(Op(text, "reduction", body, half=half, type_rule=type_rule, onnx=onnx))
+        op = add_op(Op(text, "reduction", body, half=half, type_rule=type_rule, onnx=onnx, into=into))
         _derive(op, inplace, out)
         return body
 
@@ -191,13 +231,16 @@ def library(
     effects: bool = False,
     inplace: bool = False,
     out: str | None = None,
+    into: Body | None = None,
     type_rule: TypeRule | None = None,
     onnx: object = None,
 ) -> Callable[[Body], Body]:
     """Declare an operator with a kernel of its own. ``effects``: it must run even when nobody reads its result."""
 
     def declare(body: Body) -> Body:
-        op = add_op(Op(text, "library", body, half=half, effects=effects, type_rule=type_rule, onnx=onnx))
+        op = add_op(
+            Op(text, "library", body, half=half, effects=effects, type_rule=type_rule, onnx=onnx, into=into)
+        )
         _derive(op, inplace, out)
         return body
 
@@ -269,16 +312,19 @@ def out_form(text: str, functional: str) -> None:
 def _make_kernel(op: Op, xp: Any) -> Callable[..., Any]:
     if op.form == "inplace":
         assert op.derived_from is not None
+        if op.kind == "pointwise" and op.has_out_variant:
+            into_kernel = _make_out_kernel(op.derived_from, xp, op.full_name)
+            return lambda target, *args: into_kernel(target, target, *args)
         return _inplace_kernel(op.derived_from.kernel(xp), op.full_name)
     if op.form == "out":
         assert op.derived_from is not None
-        return _out_kernel(op.derived_from.kernel(xp), op.full_name, len(op.schema.returns))
+        return _out_form_kernel(_make_out_kernel(op.derived_from, xp, op.full_name), len(op.schema.returns))
     if op.kind == "prim":
         return op.body
     if op.kind == "pointwise":
         return _pointwise_kernel(op, xp)
     if op.kind == "view":
-        return partial(op.body, xp)
+        return _view_kernel(op, xp)
     return _edge_kernel(op, xp)
 
 
@@ -294,8 +340,8 @@ def check_writable(target: Array, op: str) -> None:
         )
 
 
-def write_into(target: Array, value: Array, op: str) -> Array:
-    """Store ``value`` into ``target`` under PyTorch's rule for in-place results; returns ``target``.
+def check_write(target: Array, value: Array, op: str) -> None:
+    """Refuse what ``write_into`` can't store, before anything is written.
 
     Raises DTypeError when the result's kind does not fit the target, ShapeError when it would have to grow.
     """
@@ -304,8 +350,25 @@ def write_into(target: Array, value: Array, op: str) -> Array:
     if value.shape != target.shape:
         raise ShapeError(f"{op}: the result has shape {value.shape}, the tensor written to has {target.shape}")
     check_writable(target, op)
+
+
+def write_into(target: Array, value: Array, op: str) -> Array:
+    """Store ``value`` into ``target`` under PyTorch's rule for in-place results; returns ``target``.
+
+    Raises what ``check_write`` raises.
+    """
+    check_write(target, value, op)
     target[...] = value
     return target
+
+
+def write_all(targets: Sequence[Array], values: Sequence[Array], op: str) -> tuple[Array, ...]:
+    """Store several results, once all have been checked; returns the targets. Raises as ``check_write`` does."""
+    for target, value in zip(targets, values, strict=True):
+        check_write(target, value, op)
+    for target, value in zip(targets, values, strict=True):
+        target[...] = value
+    return tuple(targets)
 
 
 def _inplace_kernel(functional: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -315,17 +378,52 @@ def _inplace_kernel(functional: Callable[..., Any], name: str) -> Callable[..., 
     return call
 
 
-def _out_kernel(functional: Callable[..., Any], name: str, count: int) -> Callable[..., Any]:
+def _out_form_kernel(kernel: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """The kernel of an out= form, whose outputs come last, from one that takes them first."""
+
     def call(*args: Any) -> Any:
-        return write_into(args[-1], functional(*args[:-1]), name)
+        return kernel(args[-1], *args[:-1])
 
     def call_several(*args: Any) -> Any:
-        targets = args[-count:]
-        for target, value in zip(targets, functional(*args[:-count]), strict=True):
-            write_into(target, value, name)
-        return targets
+        return kernel(args[-count:], *args[:-count])
 
     return call if count == 1 else call_several
+
+
+def _make_out_kernel(op: Op, xp: Any, name: str) -> Callable[..., Any]:
+    # Imported late: what it holds is built on this module.
+    from gpujit.ops.out_variants import out_kernel
+
+    return out_kernel(op, xp, name)
+
+
+def fits(out: Array, shape: Sequence[int], dtype: Any) -> bool:
+    """Whether a result of this shape and dtype can be computed in ``out``."""
+    return out.shape == tuple(shape) and bool(out.dtype == dtype)
+
+
+class _Bound:
+    """An array module whose ufuncs write into one array."""
+
+    __slots__ = ("_out", "_xp")
+
+    def __init__(self, xp: Any, out: Array) -> None:
+        self._xp = xp
+        self._out = out
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._xp, name)
+        return partial(found, out=self._out) if isinstance(found, self._xp.ufunc) else found
+
+
+def _by_body(body: Body) -> Body:
+    def into(m: Any, out: Array, *args: Any) -> None:
+        y = body(_Bound(m, out), *args)
+        # Some bodies copy where there is nothing to compute.
+        if y is not out:
+            out[...] = y
+
+    return into
 
 
 def operand_positions(op: Op) -> tuple[int, ...]:
@@ -356,6 +454,21 @@ def pointwise_types(rule: str, promoted: Any, first: Any) -> tuple[Any, Any]:
     if rule == "real":
         return compute, real_of(promoted)
     return compute, None if rule == "any" else promoted
+
+
+def pointwise_plan(op: Op, operands: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """Computing, returned and promoted dtype of a pointwise entry for these operands: arrays, numbers or None.
+
+    The returned dtype is None when the body decides. Raises DTypeError for a kind of dtype the entry refuses.
+    """
+    promoted = result_type(*operands)
+    advice = op.refuse.get(_KIND_NAMES[kind_of(promoted)])
+    if "bool operand" in op.refuse and any(x is not None and kind_of(result_type(x)) == 0 for x in operands):
+        promoted, advice = BOOL_, op.refuse["bool operand"]
+    if advice is not None:
+        raise DTypeError(f"{op.full_name}: {promoted} tensors are not supported; {advice}")
+    first = operands[0].dtype if hasattr(operands[0], "dtype") else result_type(operands[0])
+    return *pointwise_types(op.result, promoted, first), promoted
 
 
 def wrap_number(value: Any, dtype: Any, xp: Any) -> Any:
@@ -390,52 +503,120 @@ class _Memo(dict[Any, Any]):
 _KIND_NAMES = ("bool", "integer", "floating", "complex")
 
 
+# What bodies raise for inputs that do not fit when they leave it to the array module to find out.
+_RAW = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError, TypeError,
+    ValueError,
+)  # fmt: skip
+
+
+def found_text(op: Op, args: Sequence[Any]) -> str:
+    """The arguments of a call for an error message: ``self float32[2, 3], dim 4``."""
+    parts = [f"{a.name or i} {_value_text(x)}" for i, (a, x) in enumerate(zip(op.schema.arguments, args, strict=False))]
+    return ", ".join(parts) or "no arguments"
+
+
+def _value_text(value: Any) -> str:
+    dtype = getattr(value, "dtype", None)
+    if dtype is not None:
+        return f"{dtype}[{', '.join(map(str, getattr(value, 'shape', ())))}]"
+    if isinstance(value, (list, tuple)):
+        shown = [_value_text(v) for v in value[:8]]
+        return f"[{', '.join([*shown, *(['...'] if len(value) > 8 else [])])}]"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."
+
+
 def _refusal(op: Op, args: Sequence[Any], error: Exception) -> Exception:
-    """The operator's own error for what an array module says about dtypes and shapes; other errors as they are."""
-    text = str(error)
+    """The operator's own error for what an array module or Python says about its arguments; others as they are.
+
+    The body is asked first: what ends up here are the mistakes that no check of its own names better.
+    """
+    if isinstance(error, GpujitError):
+        return error
+    text = str(error).strip().split("\n")[0][:300]
     arrays = [x for x in args if hasattr(x, "dtype")]
+    found = f"it was called with {found_text(op, args)}"
+    if isinstance(error, MemoryError) or any(
+        words in text for words in ("array is too big", "Maximum allowed", "too large", "dimensions exceeded")
+    ):
+        reason = f"the result, or a part of it, is too large for memory ({text or 'no memory left'})"
+        return OpError(f"{op.full_name}: {reason}; {found}, use smaller sizes", code="memory")
     if "broadcast" in text:
         shapes = " and ".join(str(x.shape) for x in arrays)
         return ShapeError(
-            f"{op.full_name}: shapes {shapes} do not broadcast; from the last dim on sizes must be equal or 1"
+            f"{op.full_name}: shapes {shapes} do not broadcast; from the last dim on sizes must be equal or 1; {found}"
         )
     if "ufunc" in text:
         dtypes = " and ".join(str(x.dtype) for x in arrays)
-        return DTypeError(f"{op.full_name}: not defined for {dtypes}; cast the inputs to another dtype first")
+        return DTypeError(
+            f"{op.full_name}: not defined for {dtypes}; cast the inputs to another dtype first; {found}"
+        )
     if isinstance(error, OverflowError):
-        return OpError(f"{op.full_name}: a number does not fit the dtype {arrays[0].dtype if arrays else ''}: {text}")
-    return error
+        dtype = arrays[0].dtype if arrays else "of the result"
+        return OpError(f"{op.full_name}: a number does not fit the dtype {dtype} ({text}); {found}")
+    # No ShapeError: what it was about is not known.
+    return OpError(f"{op.full_name}: the arguments do not fit together ({type(error).__name__}: {text}); {found}")
+
+
+def _view_kernel(op: Op, xp: Any) -> Callable[..., Any]:
+    body = op.body
+
+    def call(*args: Any) -> Any:
+        try:
+            return body(xp, *args)
+        except _RAW as error:
+            raise _refusal(op, args, error) from error
+
+    return call
 
 
 def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
-    body, rule, refuse = op.body, op.result, op.refuse
+    body = op.body
+    plan_for = partial(pointwise_plan, op)
     positions = operand_positions(op)
     ndarray, asarray = xp.ndarray, xp.asarray
-    plans: dict[Any, tuple[Any, Any, Any]] = {}
+    plans: dict[Any, tuple[Any, Any, Any, bool]] = {}
 
-    def plan_for(operands: Sequence[Any]) -> tuple[Any, Any, Any]:
-        promoted = result_type(*operands)
-        advice = refuse.get(_KIND_NAMES[kind_of(promoted)])
-        if "bool operand" in refuse and any(x is not None and kind_of(result_type(x)) == 0 for x in operands):
-            promoted, advice = BOOL_, refuse["bool operand"]
-        if advice is not None:
-            raise DTypeError(f"{op.full_name}: {promoted} tensors are not supported; {advice}")
-        first = operands[0].dtype if hasattr(operands[0], "dtype") else result_type(operands[0])
-        return *pointwise_types(rule, promoted, first), promoted
+    def needs_wrap(kind: type, dtype: Any) -> bool:
+        # Whether wrap_number may change a number of that class.
+        if dtype.kind in "iu":
+            return kind is not bool and (kind is not int or dtype.itemsize < 8 or dtype.kind == "u")
+        return kind is bool and dtype.kind in "fc"
+
+    def is_ready(operands: Sequence[Any], compute: Any) -> bool:
+        # Whether operands of these classes and dtypes go to the body as they are.
+        arrays = [x for x in operands if type(x) is ndarray]
+        numbers = [x for x in operands if type(x) is not ndarray and x is not None]
+        return (
+            bool(arrays)
+            and all(x.dtype == compute for x in arrays)
+            and all(type(x) in by_number and not needs_wrap(type(x), compute) for x in numbers)
+        )
 
     def general(args: Sequence[Any]) -> Any:
         key: list[Any] = []
         for i in positions:
             x = args[i]
-            if hasattr(x, "dtype"):
-                key.append((x.dtype, x.ndim > 0))
+            if type(x) is ndarray:
+                key.append(x.dtype)
+                if not x.ndim:
+                    key.append(0)
             else:
                 key.append(type(x))
         found = tuple(key)
         plan = plans.get(found)
         if plan is None:
-            plan = plans[found] = plan_for([args[i] for i in positions])
-        compute, returned = plan[:2]
+            operands = [args[i] for i in positions]
+            plan = plan_for(operands)
+            plan = plans[found] = (*plan, is_ready(operands, plan[0]))
+        compute, returned, promoted, ready = plan
+        if ready:
+            try:
+                y = body(xp, *args)
+            except _RAW as error:
+                raise _refusal(op, args, error) from error
+            return finish(y, returned)
         values = list(args)
         any_array = False
         for i in positions:
@@ -454,10 +635,10 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
                     values[i] = asarray(values[i], dtype=compute)
         try:
             y = body(xp, *values)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise _refusal(op, args, error) from None
-        if returned is None and plan[2] in HALF_TYPES and y.dtype == FLOAT32:
-            returned = plan[2]
+        except _RAW as error:
+            raise _refusal(op, args, error) from error
+        if returned is None and promoted in HALF_TYPES and y.dtype == FLOAT32:
+            returned = promoted
         return finish(y, returned)
 
     def finish(y: Any, returned: Any) -> Any:
@@ -475,10 +656,7 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
 
     def plan_number(kind: type, dtype: Any) -> tuple[Any] | None:
         compute, returned, _ = plan_for([xp.empty(1, dtype), kind(0)])
-        # What wrap_number changes takes the general way.
-        integers, narrow = dtype.kind in "iu", dtype.itemsize < 8 or dtype.kind == "u"
-        needs_wrap = integers and narrow if kind is int else kind is bool and dtype.kind in "fc"
-        return (returned,) if compute == dtype and not needs_wrap else None
+        return (returned,) if compute == dtype and not needs_wrap(kind, dtype) else None
 
     same = _Memo(plan_same)
     by_number = {kind: _Memo(partial(plan_number, kind)) for kind in (float, int, bool, complex)}
@@ -492,8 +670,8 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
                 return general(args)
             try:
                 y = body(xp, *args)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise _refusal(op, args, error) from None
+            except _RAW as error:
+                raise _refusal(op, args, error) from error
             if type(y) is ndarray and (y.dtype is plan[0] or plan[0] is None):
                 return y
             return finish(y, plan[0])
@@ -516,8 +694,8 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
                 return general(args)
             try:
                 y = body(xp, *args)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise _refusal(op, args, error) from None
+            except _RAW as error:
+                raise _refusal(op, args, error) from error
             if type(y) is ndarray and (y.dtype is plan[0] or plan[0] is None):
                 return y
             return finish(y, plan[0])
@@ -536,8 +714,8 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
             return general(args)
         try:
             y = body(xp, *args)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise _refusal(op, args, error) from None
+        except _RAW as error:
+            raise _refusal(op, args, error) from error
         if type(y) is ndarray and (y.dtype is plan[0] or plan[0] is None):
             return y
         return finish(y, plan[0])
@@ -568,7 +746,10 @@ def _edge_kernel(op: Op, xp: Any) -> Callable[..., Any]:
     if op.half == "native" or not tensors:
 
         def native(*args: Any) -> Any:
-            y = body(xp, *args)
+            try:
+                y = body(xp, *args)
+            except _RAW as error:
+                raise _refusal(op, args, error) from error
             return y if type(y) is ndarray else edge(y)
 
         return native
@@ -593,11 +774,17 @@ def _edge_kernel(op: Op, xp: Any) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         x = args[first]
         if type(x) is ndarray and x.dtype not in HALF_TYPES:
-            y = body(xp, *args)
+            try:
+                y = body(xp, *args)
+            except _RAW as error:
+                raise _refusal(op, args, error) from error
             return y if type(y) is ndarray else edge(y)
         seen: list[Any] = []
         values = [widen(v, seen) if i in tensors else v for i, v in enumerate(args)]
-        y = body(xp, *values)
+        try:
+            y = body(xp, *values)
+        except _RAW as error:
+            raise _refusal(op, args, error) from error
         # An explicit dtype says what comes back; so does a float32 operand beside half ones.
         if not seen or (dtype_at is not None and args[dtype_at] is not None):
             return edge(y)

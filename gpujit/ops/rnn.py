@@ -15,6 +15,7 @@ from typing import Any
 from gpujit.ir.dtypes import INT64
 from gpujit.ir.values import Array
 from gpujit.ops.registry import library
+from gpujit.ops.rules_data import packed_sequence_type, padded_sequence_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 Spans = Sequence[tuple[int, int]]
@@ -454,7 +455,9 @@ def rnn_relu_cell(
 
 
 @library(
-    "aten::_pack_padded_sequence(Tensor input, Tensor lengths, bool batch_first) -> (Tensor, Tensor)", half="native"
+    "aten::_pack_padded_sequence(Tensor input, Tensor lengths, bool batch_first) -> (Tensor, Tensor)",
+    half="native",
+    type_rule=packed_sequence_type,
 )
 def pack_padded_sequence(xp: Any, x: Array, lengths: Array, batch_first: bool) -> tuple[Array, Array]:
     """The rows of a padded batch that lie within their sequence, time step by time step, and how many each step has.
@@ -484,6 +487,7 @@ def pack_padded_sequence(xp: Any, x: Array, lengths: Array, batch_first: bool) -
     "int total_length)"
     " -> (Tensor, Tensor)",
     half="native",
+    type_rule=padded_sequence_type,
 )
 def pad_packed_sequence(
     xp: Any, data: Array, batch_sizes: Array, batch_first: bool, padding_value: Any, total_length: int

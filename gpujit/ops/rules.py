@@ -4,10 +4,10 @@ A rule maps the types of an operator's arguments to the type of its result, with
 what it reads: positional parameters take the operator's leading arguments; keyword-only parameters take the argument of
 that name, or keep their default when the operator has none; ``op`` is the operator's full name, for messages.
 
-Tensors are ``TensorType`` (dtype code or None, sizes with None for an unknown one, shape None when the rank is unknown),
-lists of tensors are lists of them, everything else is a Python value or ``Unknown``. A rule that cannot go on without
-something unknown raises ``NotKnown`` (anything done with an ``Unknown`` does), and ``ops.infer`` finds out what can be
-said all the same. What does not fit raises the operator's own ShapeError or DTypeError.
+Tensors are ``TensorType`` (dtype code or None, sizes with None for an unknown one, shape None when the rank is
+unknown), lists of tensors are lists of them, everything else is a Python value or ``Unknown``. A rule that cannot go
+on without something unknown raises ``NotKnown`` (anything done with an ``Unknown`` does), and ``ops.infer`` finds out
+what can be said all the same. What does not fit raises the operator's own ShapeError or DTypeError.
 """
 
 from __future__ import annotations
@@ -214,7 +214,8 @@ def broadcast(shapes: Sequence[Shape], op: str) -> Shape:
                 size = n if n is not None else None
             elif n is not None and n != size:
                 listed = " and ".join(map(texts, shapes))
-                raise ShapeError(f"{op}: shapes {listed} do not broadcast; sizes must be equal or 1, from the last dim on")
+                advice = "sizes must be equal or 1, from the last dim on"
+                raise ShapeError(f"{op}: shapes {listed} do not broadcast; {advice}")
         found.append(size)
     return tuple(found)
 
@@ -259,7 +260,9 @@ def operand_choices(value: Any) -> tuple[Any, ...]:
             return ()
         return (Operand(dtype, 0), Operand(dtype, 1)) if value.shape is None else (Operand(dtype, len(value.shape)),)
     if isinstance(value, Unknown):
-        return tuple(_NUMBERS.values()) if value.type is None else (_NUMBERS[value.type],) if value.type in _NUMBERS else ()
+        if value.type is None:
+            return tuple(_NUMBERS.values())
+        return (_NUMBERS[value.type],) if value.type in _NUMBERS else ()
     return (value,)
 
 
@@ -300,38 +303,38 @@ def summed(dtype: DType | None) -> DType | None:
 # ------------------------------------------------------------------------------------------- rules of many operators
 
 
-def same(x: TensorType) -> TensorType:
+def same_type(x: TensorType) -> TensorType:
     """The type of the first argument."""
     return TensorType(x.dtype, x.shape)
 
 
-def same_twice(x: TensorType) -> tuple[TensorType, TensorType]:
+def same_twice_type(x: TensorType) -> tuple[TensorType, TensorType]:
     """Two results of the first argument's type."""
-    return same(x), same(x)
+    return same_type(x), same_type(x)
 
 
-def second(x: Any, y: TensorType) -> TensorType:
+def second_type(x: Any, y: TensorType) -> TensorType:
     """The type of the second argument."""
     return TensorType(y.dtype, y.shape)
 
 
-def in_float(x: TensorType) -> TensorType:
+def floating_type(x: TensorType) -> TensorType:
     """The first argument's shape; integers and bools become the default float."""
     return tensor(floating(dtype_of(x)), x.shape)
 
 
-def as_bool(x: TensorType) -> TensorType:
+def bool_type(x: TensorType) -> TensorType:
     """The first argument's shape in bool."""
     return TensorType(BOOL_CODE, x.shape)
 
 
-def elementwise(*values: Any, op: str) -> TensorType:
+def elementwise_type(*values: Any, op: str) -> TensorType:
     """Tensors broadcast and promoted, for operators that are no pointwise entries but behave as one."""
     tensors = [x for x in values if isinstance(x, TensorType)]
     return tensor(promoted(*tensors), broadcast([shape_of(x) for x in tensors], op))
 
 
-def scalar_of(dtype: DType | int | None) -> Rule:
+def scalar_type(dtype: DType | int | None) -> Rule:
     """A rule: one number of that dtype."""
 
     def rule() -> TensorType:
@@ -341,7 +344,7 @@ def scalar_of(dtype: DType | int | None) -> Rule:
     return rule
 
 
-def unknown_tensor() -> TensorType:
+def unknown_tensor_type() -> TensorType:
     """A tensor about which types say nothing."""
     return TENSOR
 

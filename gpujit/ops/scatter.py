@@ -13,6 +13,7 @@ from gpujit.ops.create import filled
 from gpujit.ops.indexing import check_index, combine_rows, require_range
 from gpujit.ops.layout import cast, copy_preserved, expand_to, wrap_dim
 from gpujit.ops.registry import check_writable, library
+from gpujit.ops.rules_data import gathered_type
 from gpujit.ops.views import broadcast_shape
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -63,7 +64,10 @@ def _within(source: Array, shape: tuple[int, ...]) -> Array:
 
 
 @library(
-    "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", half="native", out="out"
+    "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=gathered_type,
 )
 def gather(xp: Any, x: Array, dim: int, index: Array, sparse_grad: bool) -> Array:
     """The elements of ``self`` at an index along ``dim``; the result has the shape of the index."""

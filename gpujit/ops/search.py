@@ -12,6 +12,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.layout import cast, out_forms
 from gpujit.ops.promotion import result_type
 from gpujit.ops.registry import library
+from gpujit.ops.rules_data import bucketed_type, is_in_type, searched_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 INT32 = np.dtype(np.int32)
@@ -91,7 +92,7 @@ def _declare_bucketize() -> None:
             return _search(xp, boundaries, x, out_int32, right, None, op)
 
         arguments = f"{kind} self, Tensor boundaries, *, bool out_int32=False, bool right=False"
-        library(f"{op}.{overload}({arguments}) -> Tensor", half="native")(bucketize)
+        library(f"{op}.{overload}({arguments}) -> Tensor", half="native", type_rule=bucketed_type)(bucketize)
         out_forms(f"{op}.{overload}_out({arguments}, Tensor(a!) out) -> Tensor(a!)", of=f"{op}.{overload}")
 
 
@@ -114,7 +115,7 @@ def _declare_searchsorted() -> None:
             return _search(xp, sequence, x, out_int32, right or side == "right", sorter, op)
 
         arguments = f"Tensor sorted_sequence, {kind} self, *, {rest}"
-        library(f"{op}.{kind}({arguments}) -> Tensor", half="native")(searchsorted)
+        library(f"{op}.{kind}({arguments}) -> Tensor", half="native", type_rule=searched_type)(searchsorted)
         out_forms(f"{op}.{kind}_out({arguments}, Tensor(a!) out) -> Tensor(a!)", of=f"{op}.{kind}")
 
 
@@ -143,7 +144,12 @@ def _declare_isin() -> None:
         ("Scalar_Tensor", "Scalar element, Tensor test_elements", isin),
     )
     for overload, arguments, body in bodies:
-        library(f"{op}.{overload}({arguments}, {options}) -> Tensor", half="native", out=f"{overload}_out")(body)
+        library(
+            f"{op}.{overload}({arguments}, {options}) -> Tensor",
+            half="native",
+            out=f"{overload}_out",
+            type_rule=is_in_type,
+        )(body)
 
 
 _declare_isin()

@@ -7,6 +7,7 @@ from typing import Any
 from gpujit.ir.dtypes import INT64
 from gpujit.ir.values import Array
 from gpujit.ops.registry import reduction
+from gpujit.ops.rules_data import segment_reduce_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 _STARTS = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf")}
@@ -17,6 +18,7 @@ _STARTS = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": float("-inf"), "min": fl
     "offsets=None, "
     "int axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor",
     out="out",
+    type_rule=segment_reduce_type,
 )
 def segment_reduce(
     m: Any,

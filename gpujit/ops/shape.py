@@ -20,6 +20,7 @@ from gpujit.ops.layout import (
 )
 from gpujit.ops.promotion import promote
 from gpujit.ops.registry import library
+from gpujit.ops.rules_data import repeat_interleave_int_type, repeat_interleave_tensor_type, repeat_interleave_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 # ------------------------------------------------------------------------------------------------ joining
@@ -185,7 +186,11 @@ def _check_repeats(repeats: Array, op: str) -> None:
         raise ShapeError(f"{op}: repeats must not be negative, found {int(repeats.min())}")
 
 
-@library("aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor", half="native")
+@library(
+    "aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor",
+    half="native",
+    type_rule=repeat_interleave_type,
+)
 def repeat_interleave(xp: Any, repeats: Array, output_size: int | None) -> Array:
     """Index i repeated ``repeats[i]`` times."""
     op = "aten::repeat_interleave"
@@ -217,6 +222,7 @@ def _interleaved(xp: Any, x: Array, repeats: Any, dim: int | None, output_size: 
     "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) "
     "-> Tensor",
     half="native",
+    type_rule=repeat_interleave_tensor_type,
 )
 def repeat_interleave_tensor(xp: Any, x: Array, repeats: Array, dim: int | None, output_size: int | None) -> Array:
     """Each slice along ``dim`` (each element without one) repeated as often as ``repeats`` says."""
@@ -228,6 +234,7 @@ def repeat_interleave_tensor(xp: Any, x: Array, repeats: Array, dim: int | None,
     "aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) "
     "-> Tensor",
     half="native",
+    type_rule=repeat_interleave_int_type,
 )
 def repeat_interleave_int(xp: Any, x: Array, repeats: int, dim: int | None, output_size: int | None) -> Array:
     """Each slice along ``dim`` (each element without one) repeated ``repeats`` times."""

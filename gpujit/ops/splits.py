@@ -9,6 +9,7 @@ from typing import Any
 from gpujit.ir.values import Array
 from gpujit.ops.layout import BEFORE, out_forms, wrap_dim
 from gpujit.ops.registry import library, view
+from gpujit.ops.rules_data import tensor_split_type
 from gpujit.support.errors import ShapeError
 
 
@@ -115,7 +116,8 @@ def tensor_split_indices(xp: Any, x: Array, indices: list[int], dim: int) -> lis
 
 @view(
     "aten::tensor_split.tensor_indices_or_sections(Tensor(a -> *) self, Tensor tensor_indices_or_sections, int dim=0) "
-    "-> Tensor(a)[]"
+    "-> Tensor(a)[]",
+    type_rule=tensor_split_type,
 )
 def tensor_split_tensor(xp: Any, x: Array, tensor_indices_or_sections: Array, dim: int) -> list[Array]:
     """As tensor_split by a number (0-dim int64 tensor) or by indices (1-dim)."""

@@ -8,6 +8,7 @@ from gpujit.ir.dtypes import BOOL_, FLOAT64, INT64
 from gpujit.ir.values import Array
 from gpujit.ops.promotion import result_type, to_floating
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rules_data import bincount_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
@@ -70,7 +71,12 @@ def corrcoef(m: Any, x: Array) -> Array:
 # ---------------------------------------------------------------------------------------------------- histograms
 
 
-@reduction("aten::bincount(Tensor self, Tensor? weights=None, int minlength=0) -> Tensor", half="native", out="out")
+@reduction(
+    "aten::bincount(Tensor self, Tensor? weights=None, int minlength=0) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=bincount_type,
+)
 def bincount(m: Any, x: Array, weights: Array | None, minlength: int) -> Array:
     """How often each value 0, 1, 2, .. occurs, int64; the sum of its weights when there are any."""
     if minlength < 0:

@@ -8,6 +8,7 @@ from typing import Any
 from gpujit.ir.dtypes import BFLOAT16, FLOAT16
 from gpujit.ir.values import Array
 from gpujit.ops.aliases import alias
+from gpujit.ops.numeric import in_blocks
 from gpujit.ops.pointwise import CAST_TO_FLOAT, FLOAT_ONLY, NO_BOOL, REAL_ONLY
 from gpujit.ops.registry import library, out_form, pointwise
 from gpujit.support.errors import DTypeError
@@ -59,9 +60,11 @@ def square(m: Any, x: Array) -> Array:
 @pointwise("aten::sigmoid(Tensor self) -> Tensor", result="float", inplace=True, out="out", onnx="Sigmoid")
 def sigmoid(m: Any, x: Array) -> Array:
     """1 / (1 + exp(-x)); an overflow of exp gives the right 0."""
+    return in_blocks(m, _sigmoid, x)
+
+
+def _sigmoid(m: Any, x: Any) -> Any:
     y = m.negative(x)
-    if not x.ndim:
-        return m.divide(1, 1 + m.exp(y))
     m.exp(y, out=y)
     y += 1
     return m.reciprocal(y, out=y)

@@ -8,6 +8,7 @@ from gpujit.ir.dtypes import BOOL_, HALF_TYPES, INT64
 from gpujit.ir.values import Array
 from gpujit.ops.layout import out_forms, wrap_dim
 from gpujit.ops.registry import library
+from gpujit.ops.rules_data import unique_consecutive_type, unique_dim_type, unique_pair_type, unique_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 
@@ -53,7 +54,11 @@ def distinct(xp: Any, x: Array, with_inverse: bool, with_counts: bool, op: str) 
     return key[starts].astype(x.dtype, copy=False), inverse, counts if with_counts else _no_result(xp)
 
 
-@library("aten::_unique(Tensor self, bool sorted=True, bool return_inverse=False) -> (Tensor, Tensor)", half="native")
+@library(
+    "aten::_unique(Tensor self, bool sorted=True, bool return_inverse=False) -> (Tensor, Tensor)",
+    half="native",
+    type_rule=unique_pair_type,
+)
 def unique_pair(xp: Any, x: Array, in_order: bool, return_inverse: bool) -> tuple[Array, Array]:
     """Distinct elements in rising order, and the place of each element among them."""
     return distinct(xp, x, return_inverse, False, "aten::_unique")[:2]
@@ -63,6 +68,7 @@ def unique_pair(xp: Any, x: Array, in_order: bool, return_inverse: bool) -> tupl
     "aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) "
     "-> (Tensor, Tensor, Tensor)",
     half="native",
+    type_rule=unique_type,
 )
 def unique(xp: Any, x: Array, in_order: bool, return_inverse: bool, return_counts: bool) -> tuple[Array, Array, Array]:
     """Distinct elements in rising order, the place of each element among them, and how often each occurs."""
@@ -97,6 +103,7 @@ def _slice_runs(xp: Any, x: Array, d: int, rows: Array, order: Array | None) -> 
     "aten::unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) "
     "-> (Tensor, Tensor, Tensor)",
     half="native",
+    type_rule=unique_dim_type,
 )
 def unique_dim(
     xp: Any, x: Array, dim: int, in_order: bool, return_inverse: bool, return_counts: bool
@@ -112,6 +119,7 @@ def unique_dim(
     "aten::unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) "
     "-> (Tensor, Tensor, Tensor)",
     half="native",
+    type_rule=unique_consecutive_type,
 )
 def unique_consecutive(
     xp: Any, x: Array, return_inverse: bool, return_counts: bool, dim: int | None
@@ -130,6 +138,7 @@ def unique_consecutive(
     "aten::unique_dim_consecutive(Tensor self, int dim, bool return_inverse=False, bool return_counts=False) "
     "-> (Tensor, Tensor, Tensor)",
     half="native",
+    type_rule=unique_dim_type,
 )
 def unique_dim_consecutive(
     xp: Any, x: Array, dim: int, return_inverse: bool, return_counts: bool

@@ -1,4 +1,4 @@
-"""Pooling at pseudo-random places, and the inverse of maximum pooling."""
+"""Pooling at pseudo-random places, and the inverse and the gradient of maximum pooling."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir.values import Array
-from gpujit.ops.pool import check_input, declare_pair
-from gpujit.ops.registry import library
+from gpujit.ops.pool import check_input, declare_pair, max_pool_shape
+from gpujit.ops.registry import library, out_form
 from gpujit.ops.strided import expand_list, shape_text
 from gpujit.support.errors import DTypeError, ShapeError
 
@@ -113,3 +113,54 @@ def max_unpool3d(xp: Any, x: Array, places: Array, output: list[int], stride: li
     if min(stride) < 1:
         raise ShapeError(f"aten::max_unpool3d: stride is {list(stride)}, every number must be at least 1")
     return max_unpool(xp, "aten::max_unpool3d", x, places, output, 3)
+
+
+def max_pool_backward(
+    xp: Any, op: str, grad: Array, pooled: tuple[int, ...], x: Array, places: Array, rank: int
+) -> Array:
+    """The gradient of maximum pooling to shape ``pooled``: each element added at the place its maximum came from."""
+    for name, array in (("grad_output", grad), ("indices", places)):
+        if array.shape != pooled:
+            raise ShapeError(
+                f"{op}: {name} has shape {shape_text(array.shape)}, the pooled result has {shape_text(pooled)}"
+            )
+    if places.dtype != np.int64:
+        raise DTypeError(f"{op}: indices are {places.dtype}, expected int64")
+    if grad.dtype != x.dtype:
+        raise DTypeError(f"{op}: grad_output is {grad.dtype}, self is {x.dtype}; they must be equal")
+    area, count = prod(x.shape[-rank:]), prod(x.shape[: x.ndim - rank])
+    if places.size and (int(places.min()) < 0 or int(places.max()) >= area):
+        raise ShapeError(
+            f"{op}: indices reach from {int(places.min())} to {int(places.max())}, expected 0 to {area - 1}"
+        )
+    y = xp.zeros(x.shape, x.dtype)
+    flat = places.reshape(count, -1) + xp.arange(count)[:, None] * area
+    xp.add.at(y.reshape(-1), flat.reshape(-1), grad.reshape(-1))
+    return y
+
+
+def _declare_backward(rank: int) -> None:
+    op = f"aten::max_pool{rank}d_with_indices_backward"
+
+    @library(
+        f"{op}(Tensor grad_output, Tensor self, int[{rank}] kernel_size, int[{rank}] stride, int[{rank}] padding, "
+        f"int[{rank}] dilation, bool ceil_mode, Tensor indices) -> Tensor"
+    )
+    def backward(
+        xp: Any, grad: Array, x: Array, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int],
+        ceil_mode: bool, places: Array,
+    ) -> Array:  # fmt: skip
+        """The gradient of maximum pooling with respect to its input."""
+        pooled = max_pool_shape(op, x.shape, kernel, stride, padding, dilation, ceil_mode, rank)
+        return max_pool_backward(xp, op, grad, pooled, x, places, rank)
+
+    out_form(
+        f"{op}.grad_input(Tensor grad_output, Tensor self, int[{rank}] kernel_size, int[{rank}] stride, "
+        f"int[{rank}] padding, int[{rank}] dilation, bool ceil_mode, Tensor indices, *, Tensor(a!) grad_input) "
+        "-> Tensor(a!)",
+        op,
+    )
+
+
+for _rank in (2, 3):
+    _declare_backward(_rank)

@@ -13,6 +13,7 @@ import numpy as np
 from gpujit.ir.values import Array
 from gpujit.ops.grid import _linear, _Rows
 from gpujit.ops.registry import library, prim
+from gpujit.ops.rules_data import nms_type
 from gpujit.ops.strided import shape_text
 from gpujit.support.errors import DTypeError, ShapeError
 
@@ -23,7 +24,7 @@ GATHER_LIMIT = 1 << 23
 # -------------------------------------------------------------------------------------------------------- boxes
 
 
-@library("torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+@library("torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor", type_rule=nms_type)
 def nms(xp: Any, boxes: Array, scores: Array, threshold: float) -> Array:
     """Indices of the boxes kept, best score first; a box that overlaps a better one beyond the threshold goes."""
     op = "torchvision::nms"

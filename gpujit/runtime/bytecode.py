@@ -61,7 +61,7 @@ class Code:
     kinds: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {self.inputs} inputs, {len(self.template)} registers"]
+        lines = [f"{self.name or 'graph'}: {self.inputs} inputs, {len(self.template)} registers"]
         for i, instruction in enumerate(self.instructions):
             operands = [getattr(x, "__name__", None) or repr(x)[:60] for x in instruction[1:]]
             lines.append(f"{i:5} {NAMES[instruction[0]]:10} {self.kinds[i]:28} {' '.join(operands)}")

@@ -14,10 +14,12 @@ from gpujit.ir.source import CallSite
 from gpujit.ir.values import EnumValue, ScriptObject, namedtuple_class
 from gpujit.ops import table
 from gpujit.ops.containers import dict_key
+from gpujit.ops.infer import checked
 from gpujit.ops.overloads import candidates_for, resolve
 from gpujit.passes.inline import compile_callees
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.values import is_instance, tensor_to_list
+from gpujit.support.config import config
 from gpujit.support.errors import GpujitError, InternalError, LimitError, UnknownOperatorError
 
 # Beyond these a call gets a frame of its own: files can be written whose full inlining is exponential.
@@ -216,7 +218,9 @@ class _FunctionLowerer:
             return partial(_unknown_operator, name, [str(v.type) for v in node.inputs])
         fn = op.kernel(self.owner.xp)
         rule = self.owner.rules.get(name)
-        return fn if rule is None else _quantised(fn, partial(rule, self.owner.xp))
+        if rule is not None:
+            fn = _quantised(fn, partial(rule, self.owner.xp))
+        return checked(op, fn) if config.check_types else fn
 
     def get_attribute(self, node: Node, dying: Sequence[Value]) -> None:
         (owner,) = node.inputs

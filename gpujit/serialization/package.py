@@ -142,17 +142,30 @@ class _Outliner(Unpickler):
 def _paths(root: object) -> dict[int, str]:
     found: dict[int, str] = {}
     seen: set[int] = set()
-    queue: deque[tuple[str, object]] = deque([("", root)])
+    # With each value the step to it and the entry it lies in; whole paths of every value could take all memory.
+    queue: deque[tuple[Any, str, object]] = deque([(None, "", root)])
     while queue:
-        path, value = queue.popleft()
+        entry = queue.popleft()
+        value = entry[2]
         if type(value) is _Module:
-            found.setdefault(value.number, path)
+            if value.number not in found:
+                found[value.number] = _path(entry)
         elif id(value) not in seen:
             seen.add(id(value))
-            for step, part in _parts(value):
-                if type(part) in (_Module, _Thing, dict, list, tuple) and len(path) <= _MAX_NAME:
-                    queue.append((f"{path}.{step}" if path and step else path or step, part))
+            queue.extend((entry, step, part) for step, part in _parts(value) if type(part) in _INNER)
     return found
+
+
+_INNER = (_Module, _Thing, dict, list, tuple)
+
+
+def _path(entry: Any) -> str:
+    steps: list[str] = []
+    while entry is not None and len(steps) <= _MAX_NAME:
+        if entry[1]:
+            steps.append(entry[1])
+        entry = entry[0]
+    return ".".join(reversed(steps))
 
 
 def _parts(value: object) -> Iterator[tuple[str, object]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from gpujit.ir.values import EnumValue, ScriptObject, namedtuple_class
 from gpujit.runtime.values import describe, has_type
 from gpujit.serialization.archive import Archive
 from gpujit.serialization.debug import DebugTable
+from gpujit.serialization.package import layout_of, module_keys
 from gpujit.serialization.storage import StorageReader, is_device
 from gpujit.serialization.tensors import torch_unpickler
 from gpujit.serialization.unpickle import Malformed
+from gpujit.serialization.zipindex import shown
 from gpujit.support.errors import LoadError, PickleError, SourceError
 
 CUSTOM_CLASSES = "__torch__.torch.classes."
@@ -37,12 +39,13 @@ class CustomObject:
 
 @dataclass(eq=False, slots=True)
 class Loaded:
-    """What ``read`` gives: the root object, its resolver, the format version, every source file's text.
+    """What ``read`` gives: the modules, their resolver, the format version, every source file's text.
 
+    ``modules`` has one entry, but for torch.package archives. ``sources`` go by module path (``__torch__.torch.nn``).
     ``devices`` are those the storages were saved from.
     """
 
-    root: ScriptObject
+    modules: dict[int | str, ScriptObject]
     resolver: ArchiveResolver
     archive: Archive
     version: int
@@ -58,6 +61,7 @@ def read(
     extra_files: dict[str, Any] | None = None,
     run_method: Callable[[Any, list[Any]], Any],
     unpack_custom: Callable[[str, Any], Any],
+    package: bool = False,
 ) -> Loaded:
     """Read a TorchScript archive.
 
@@ -67,11 +71,12 @@ def read(
         extra_files: names are filled in with the content of ``extra/NAME`` (bytes where the value is bytes, else str).
         run_method: runs a method (for ``__setstate__``), given the Function and its arguments.
         unpack_custom: from a C++ class's name and pickled state to the object that stands for it.
+        package: read every module of a torch.package archive; without it such an archive must hold just one.
     Raises LoadError and its subclasses; on an error nothing is kept.
     """
     archive = Archive(source)
     try:
-        return _read(archive, map_location, extra_files, run_method, unpack_custom)
+        return _read(archive, map_location, extra_files, run_method, unpack_custom, package)
     except LoadError as e:
         if not e.file:
             e.file = archive.file
@@ -88,40 +93,55 @@ def _read(
     extra_files: dict[str, Any] | None,
     run_method: Callable[[Any, list[Any]], Any],
     unpack_custom: Callable[[str, Any], Any],
+    package: bool,
 ) -> Loaded:
+    layout = layout_of(archive)
+    if package and not layout.is_package:
+        raise LoadError("the file is a TorchScript archive, not one of torch.package; open it with gpujit.load")
+    keys = module_keys(archive) if package or len(layout.modules) > 1 else {n: n for n in layout.modules}
+    if not package and len(keys) > 1:
+        names = ", ".join(shown(k) if isinstance(k, str) else str(k) for k in list(keys.values())[:20])
+        raise LoadError(
+            f"the file is a torch.package archive with {len(keys)} TorchScript modules, and load() gives one: "
+            f"gpujit.load_package(path) gives all of them by name ({names})"
+        )
     version = archive.version
-    sources = _open_sources(archive)
-    by_path = {name[len("code/") : -len(".py")].replace("/", "."): s for name, s in sources.items()}
-    resolver = ArchiveResolver(by_path.get, version=version, file=archive.file, map_device=_device_mapper(map_location))
+    sources = _open_sources(archive, layout.code)
+    resolver = ArchiveResolver(sources.get, version=version, file=archive.file, map_device=_device_mapper(map_location))
     builder = _Builder(resolver, run_method, unpack_custom)
-    for path in by_path:
+    for path in sources:
         resolver.source_file(path)
-    devices: set[str] = set()
-    constants = _unpickle(archive, "constants.pkl", "constants", map_location, builder, devices)
-    if not isinstance(constants, (tuple, list)):
-        raise PickleError(
-            "constants.pkl does not hold a tuple", file=archive.file, member="constants.pkl", code="pickle-arguments"
-        )
-    resolver.constants = tuple(builder.plain(c) for c in constants)
+    # One reader a folder: modules of a package may share storages.
+    storages = {folder: StorageReader(archive, folder, map_location) for folder in (layout.constants, layout.data)}
+    for folder in layout.modules.values():
+        constants = _unpickle(f"{folder}constants.pkl", storages[layout.constants], builder)
+        if not isinstance(constants, (tuple, list)):
+            _fail_content(archive, f"{folder}constants.pkl", "does not hold a tuple")
+        # Modules of a package are written one after another, each with the constants of those before it and its own.
+        if len(constants) > len(resolver.constants):
+            resolver.constants = tuple(builder.plain(c) for c in constants)
     resolver.check_signatures()
-    root = _unpickle(archive, "data.pkl", "data", map_location, builder, devices)
-    if not isinstance(root, ScriptObject) or not root.type.is_module:
-        raise PickleError(
-            f"data.pkl holds a {describe(root)}, not a TorchScript module",
-            file=archive.file,
-            member="data.pkl",
-            code="pickle-arguments",
-        )
+    modules: dict[int | str, ScriptObject] = {}
+    for number, folder in layout.modules.items():
+        root = _unpickle(f"{folder}data.pkl", storages[layout.data], builder)
+        if not isinstance(root, ScriptObject) or not root.type.is_module:
+            _fail_content(archive, f"{folder}data.pkl", f"holds a {describe(root)}, not a TorchScript module")
+        modules[keys[number]] = root
     if extra_files is not None:
         _read_extra(archive, extra_files)
     quantised = any(mark in s.text for s in sources.values() for mark in _QUANTISED)
-    return Loaded(root, resolver, archive, version, sources, quantised, devices)
+    devices = set().union(*(s.devices for s in storages.values()))
+    return Loaded(modules, resolver, archive, version, sources, quantised, devices)
 
 
-def _open_sources(archive: Archive) -> dict[str, Source]:
+def _fail_content(archive: Archive, member: str, message: str) -> NoReturn:
+    raise PickleError(f"{member} {message}", file=archive.file, member=member, code="pickle-arguments")
+
+
+def _open_sources(archive: Archive, folder: str) -> dict[str, Source]:
     found: dict[str, Source] = {}
     for name in archive.names():
-        if name.startswith("code/") and name.endswith(".py"):
+        if name.startswith(folder) and name.endswith(".py"):
             try:
                 text = archive.read(name).decode("utf-8")
             except UnicodeDecodeError as e:
@@ -129,7 +149,8 @@ def _open_sources(archive: Archive) -> dict[str, Source]:
                     f"source is not UTF-8: {e.reason} at byte {e.start}", file=archive.file, member=name
                 ) from None
             table = DebugTable(partial(_debug_bytes, archive, name + ".debug_pkl"), name + ".debug_pkl")
-            found[name] = Source(name, text, original=table.original)
+            path = name[len(folder) : -len(".py")].replace("/", ".")
+            found[path] = Source(name, text, original=table.original)
     return found
 
 
@@ -164,13 +185,8 @@ def _device_mapper(map_location: Any) -> Callable[[str], str] | None:
     return lambda text: text if text.startswith("meta") else target
 
 
-def _unpickle(
-    archive: Archive, member: str, folder: str, map_location: Any, builder: _Builder, devices: set[str]
-) -> Any:
-    storages = StorageReader(archive, folder, map_location)
-    value = torch_unpickler(storages, member, find_class=builder.find_class).load()
-    devices |= storages.devices
-    return value
+def _unpickle(member: str, storages: StorageReader, builder: _Builder) -> Any:
+    return torch_unpickler(storages, member, find_class=builder.find_class).load()
 
 
 class _ModuleHandler:

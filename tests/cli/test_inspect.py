@@ -31,7 +31,12 @@ SOURCE += "  def __setstate__(self, s: int) -> NoneType:\n    pass\n"
 
 def model(**options: Any) -> bytes:
     w = View(np.ones(6, np.float32), (2, 3), (3, 1), device="cuda:1")
-    attributes = {"w": w, "count": np.zeros((), np.int64), "training": True, "sub": Obj("__torch__.S", {"w": np.ones(4, np.float16)})}
+    attributes = {
+        "w": w,
+        "count": np.zeros((), np.int64),
+        "training": True,
+        "sub": Obj("__torch__.S", {"w": np.ones(4, np.float16)}),
+    }
     return archive(SOURCE, attributes, version=4, **options)
 
 
@@ -46,16 +51,29 @@ def test_json_holds_everything(path: Path, capsys: pytest.CaptureFixture[str]) -
     found = json.loads(capsys.readouterr().out)
     ops = found.pop("operators")
     assert found == {
-        "file": str(path), "version": 4, "class": "__torch__.M", "training": True,
-        "methods": ["forward(Tensor x, int n=2, str[]? names=None) -> (Tensor, int)"], "modules": 2,
+        "file": str(path),
+        "version": 4,
+        "class": "__torch__.M",
+        "training": True,
+        "methods": ["forward(Tensor x, int n=2, str[]? names=None) -> (Tensor, int)"],
+        "modules": 2,
         "parameters": [
             {"name": "w", "dtype": "float32", "shape": [2, 3], "elements": 6, "bytes": 24},
             {"name": "sub.w", "dtype": "float16", "shape": [4], "elements": 4, "bytes": 8},
         ],
         "buffers": [{"name": "count", "dtype": "int64", "shape": [], "elements": 1, "bytes": 8}],
-        "elements": 10, "bytes": 40, "dtypes": {"float32": 1, "float16": 1, "int64": 1}, "devices": ["cpu", "cuda:1"],
-    }  # fmt: skip
-    assert ops["counts"] == {"aten::add": 1, "aten::mul": 1, "fancy::scale": 1, "aten::frobnicate": 1, "prim::RaiseException": 1}
+        "elements": 10,
+        "bytes": 40,
+        "dtypes": {"float32": 1, "float16": 1, "int64": 1},
+        "devices": ["cpu", "cuda:1"],
+    }
+    assert ops["counts"] == {
+        "aten::add": 1,
+        "aten::mul": 1,
+        "fancy::scale": 1,
+        "aten::frobnicate": 1,
+        "prim::RaiseException": 1,
+    }
     assert (ops["distinct"], ops["calls"], ops["covered"]) == (5, 5, 3)
     assert ops["missing"] == {"fancy::scale": ["code/__torch__.py:9"], "aten::frobnicate": ["code/__torch__.py:10"]}
 
@@ -64,12 +82,21 @@ def test_text_for_people(path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["inspect", str(path)]) == 0
     text = capsys.readouterr().out
     for line in (
-        "version     4", "class       __torch__.M, 2 modules", "parameters  10 in 2 tensors; 40 B with buffers",
-        "dtypes      float32 (1), float16 (1), int64 (1)", "devices     cpu, cuda:1", "operators   3 of 5 known, 5 calls",
+        "version     4",
+        "class       __torch__.M, 2 modules",
+        "parameters  10 in 2 tensors",
+        "size        40 B with buffers",
+        "dtypes      float32 (1), float16 (1), int64 (1)",
+        "devices     cpu, cuda:1",
+        "operators   3 of 5 known, 5 calls",
         "warning     the module was saved in training mode; call eval() for inference behaviour",
-        "  forward(Tensor x, int n=2, str[]? names=None) -> (Tensor, int)", "  w      float32  2x3", "  sub.w  float16  4",
-        "  count  int64  scalar", "operators without an entry (calling them raises)", "  fancy::scale      code/__torch__.py:9",
-    ):  # fmt: skip
+        "  forward(Tensor x, int n=2, str[]? names=None) -> (Tensor, int)",
+        "  w      float32  2x3",
+        "  sub.w  float16  4",
+        "  count  int64  scalar",
+        "operators without an entry (calling them raises)",
+        "  fancy::scale      code/__torch__.py:9",
+    ):
         assert f"{line}\n" in text, line
 
 
@@ -93,7 +120,8 @@ def test_an_empty_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_operators_of_every_form_are_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    body = 'y = annotate(List[int], x.tolist())\nf = torch.append(y, 1)\nz = (self.l).copy()\nk = ops.quantized.nothing(x)\nw = "a".frob()\nreturn x'
+    body = "y = annotate(List[int], x.tolist())\nf = torch.append(y, 1)\nz = (self.l).copy()\n"
+    body += 'k = ops.quantized.nothing(x)\nw = "a".frob()\nreturn x'
     (tmp_path / "m.pt").write_bytes(archive(module(forward("x: Tensor", body), "l : List[int]"), {"l": [1]}))
     main(["inspect", str(tmp_path / "m.pt"), "--json"])
     ops = json.loads(capsys.readouterr().out)["operators"]

@@ -12,7 +12,7 @@ import pytest
 
 from gpujit.cli.main import main
 from gpujit.cli.output import safe, size_text, table
-from tests.programs import archive, archive_entries, forward, module
+from tests.programs import View, archive, archive_entries, forward, module
 from tests.serialization import archives as a
 from tests.serialization.archives import Entry, pickled, write_zip
 
@@ -30,7 +30,12 @@ def write(path: Path, data: bytes) -> Path:
     return path
 
 
-STATE_DICT = write_zip([Entry("m/data.pkl", pickled(b"}(" + a.text("conv.weight") + b"N" + a.text("epoch") + b"K\3u")), Entry("m/version", b"3\n")])
+STATE_DICT = write_zip(
+    [
+        Entry("m/data.pkl", pickled(b"}(" + a.text("conv.weight") + b"N" + a.text("epoch") + b"K\3u")),
+        Entry("m/version", b"3\n"),
+    ]
+)
 HEAD = b"<!DOCTYPE html><html>login</html>"
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
 
@@ -65,7 +70,7 @@ def changed(name: str, data: bytes) -> bytes:
         (changed("code/__torch__.py", b"class M(Module:"), "source", "this is not TorchScript source"),
         (changed("code/__torch__.py", b"import os\nos.system('x')\n"), "source", "not expected outside"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("command", ["inspect", "run"])
 def test_what_a_file_is_when_it_is_no_model(
     command: str, data: bytes, code: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -87,7 +92,15 @@ def test_a_missing_file_and_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["nothing"], ["run"], ["inspect", "a", "b"], ["run", "m.pt", "--repeat", "0"], ["run", "m.pt", "--repeat", "x"]]
+    "arguments",
+    [
+        [],
+        ["nothing"],
+        ["run"],
+        ["inspect", "a", "b"],
+        ["run", "m.pt", "--repeat", "0"],
+        ["run", "m.pt", "--repeat", "x"],
+    ],
 )
 def test_usage_faults_exit_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -96,7 +109,12 @@ def test_usage_faults_exit_with_2(arguments: list[str], capsys: pytest.CaptureFi
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, text in ((["--version"], "gpujit 0."), (["--help"], "inspect"), (["run", "--help"], "1x3x224x224"), (["inspect", "--help"], "examples:")):
+    for arguments, text in (
+        (["--version"], "gpujit 0."),
+        (["--help"], "inspect"),
+        (["run", "--help"], "1x3x224x224"),
+        (["inspect", "--help"], "examples:"),
+    ):
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == 0 and text in capsys.readouterr().out
@@ -105,7 +123,12 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_failing_model_exits_with_4_and_shows_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "m.pt", OK)
     status, out, err = call(capsys, "run", path, "2x3")
-    assert status == 4 and out == "" and err.startswith("gpujit: error[shape]: aten::mm") and "return torch.mm(x, x)" in err
+    assert (
+        status == 4
+        and out == ""
+        and err.startswith("gpujit: error[shape]: aten::mm")
+        and "return torch.mm(x, x)" in err
+    )
     status, out, _ = call(capsys, "run", path, "2x3", "--json")
     found = json.loads(out)
     assert status == 4 and found["error"] == "shape" and "line 6, in forward" in found["where"]
@@ -122,7 +145,7 @@ def test_names_from_a_file_reach_the_terminal_escaped(tmp_path: Path, capsys: py
     )
     import numpy as np
 
-    data = archive(source, {HOSTILE: HOSTILE, "\x1b]0;p": np.ones(2)})
+    data = archive(source, {HOSTILE: HOSTILE, "\x1b]0;p": View(np.ones(2), (2,), (1,), device="\x1b[1mcpu")})
     path = write(tmp_path / "m\x1b[2J.pt", data)
     shown = []
     for arguments in (("inspect", path), ("inspect", path, "--all"), ("run", path, "2")):
@@ -149,7 +172,9 @@ def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
         assert child.stderr.read() == b"" and child.wait(30) == 0
 
 
-def test_an_interrupt_exits_with_130(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_exits_with_130(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*arguments: Any, **options: Any) -> Any:
         raise KeyboardInterrupt
 
@@ -159,6 +184,12 @@ def test_an_interrupt_exits_with_130(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_text_for_terminals() -> None:
     assert safe("a\x1b[0m\tb\u202ec\nd ä") == "a\\x1b[0m\\tb\\u202ec\nd ä"
-    assert [size_text(n) for n in (0, 999, 1000, 1_234_567, 5 * 10**12)] == ["0 B", "999 B", "1.0 kB", "1.2 MB", "5000.0 GB"]
+    assert [size_text(n) for n in (0, 999, 1000, 1_234_567, 5 * 10**12)] == [
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "1.2 MB",
+        "5000.0 GB",
+    ]
     assert table([("a", 1), ("long", "x\x1b")], ("n", "v")) == "  n     v\n  a     1\n  long  x\\x1b"
     assert table([]) == "" and table([("a",), ("b", "c")]) == "  a\n  b  c"

@@ -17,13 +17,14 @@ from tests.programs import archive, forward, module
 
 SOURCE = module(
     forward(
-        "x: Tensor, n: int=2, name: str=\"a\" -> __torch__.R",
+        'x: Tensor, n: int=2, name: str="a" -> __torch__.R',
         'return __torch__.R(torch.mul(x, n), [torch.sum(x), torch.neg(x)], {"k": torch.add(name, "!")}, n, None)',
     )
     + "def add(self: __torch__.M, a: Tensor, b: Tensor) -> Tensor:\n  return torch.add(a, b)\n"
     + "def nothing(self: __torch__.M) -> NoneType:\n  pass\n"
 )
-SOURCE += "class R(NamedTuple):\n  scaled : Tensor\n  parts : List[Tensor]\n  texts : Dict[str, str]\n  n : int\n  none : NoneType\n"
+SOURCE += "class R(NamedTuple):\n  scaled : Tensor\n  parts : List[Tensor]\n"
+SOURCE += "  texts : Dict[str, str]\n  n : int\n  none : NoneType\n"
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_outputs_for_people(path: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert (status, err) == (0, "")
     lines = [line.split() for line in out.split("\n")]
     assert lines[0] == ["output", "dtype", "shape", "values"]
-    assert lines[1] == "out.scaled float32 2x2 min -12 max 9 mean 1.5".split()
+    assert lines[1] == ["out.scaled", "float32", "2x2", "min", "-12", "max", "9", "mean", "1.5"]
     assert lines[2][:3] == ["out.parts[0]", "float32", "scalar"] and lines[4] == ["out.texts['k']", "'b!'"]
     assert lines[5] == ["out.n", "3"] and lines[6] == ["out.none", "None"]
     assert "first values: 3 6 9 -12\n" in out and "then" in out and "(median of 2)" in out
@@ -54,12 +55,21 @@ def test_json(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call(capsys, path, "2x3", "--json")
     found = json.loads(out)
     assert status == 0 and found["method"] == "forward" and found["calls"] == 1 and found["file"] == path
-    assert list(found["outputs"]) == ["out.scaled", "out.parts[0]", "out.parts[1]", "out.texts['k']", "out.n", "out.none"]
+    assert list(found["outputs"]) == [
+        "out.scaled",
+        "out.parts[0]",
+        "out.parts[1]",
+        "out.texts['k']",
+        "out.n",
+        "out.none",
+    ]
     assert found["outputs"]["out.scaled"]["shape"] == [2, 3] and found["outputs"]["out.n"] == {"value": 2}
     assert {"load_ms", "first_call_ms", "median_call_ms"} <= set(found)
 
 
-def test_numbers_json_cannot_hold_stay_valid_json(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_json_cannot_hold_stay_valid_json(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     np.save(tmp_path / "x.npy", np.array([np.nan, np.inf]))
     _, out, _ = call(capsys, path, str(tmp_path / "x.npy"), "--json")
     found = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
@@ -110,7 +120,7 @@ def test_other_methods_and_npz_inputs(path: str, tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("inputs", "text"),
     [
-        ([], "0 inputs are given but x needs a value. Declaration: forward(Tensor x, int n=2, str name="),
+        ([], "0 inputs are given; a value is missing for x. Declaration: forward(Tensor x, int n=2, str name="),
         (["2", "int=1", "str=a", "2"], "expected at most 3 positional arguments but received 4"),
         (["2", "float=1.5"], "expected a value of type 'int' for argument 'n' (position 1) but found float 1.5"),
         (["2x"], "input '2x' is neither an array file nor a shape"),
@@ -130,7 +140,9 @@ def test_inputs_that_do_not_fit(path: str, inputs: list[str], text: str, capsys:
     assert status == 2 and out == "" and text in err and "Traceback" not in err
 
 
-def test_pickled_arrays_and_damaged_files_are_refused(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pickled_arrays_and_damaged_files_are_refused(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     np.save(tmp_path / "object.npy", np.array([{}], dtype=object), allow_pickle=True)
     (tmp_path / "bad.npy").write_bytes(b"\x93NUMPY broken")
     (tmp_path / "bad.npz").write_bytes(b"PK\3\4 broken")
@@ -142,12 +154,31 @@ def test_pickled_arrays_and_damaged_files_are_refused(path: str, tmp_path: Path,
 
 
 def test_inputs_from_text() -> None:
-    texts = ["scalar", "2x3:float16", "4:int64:3", "0x2:uint8", "2:bool", "2:bfloat16", "2:complex64", "int=-3", "float=1e-3", "bool=True", "str=a=b", "none"]
+    texts = [
+        "scalar",
+        "2x3:float16",
+        "4:int64:3",
+        "0x2:uint8",
+        "2:bool",
+        "2:bfloat16",
+        "2:complex64",
+        "int=-3",
+        "float=1e-3",
+        "bool=True",
+        "str=a=b",
+        "none",
+    ]
     found = list(read_inputs(texts, seed=1))
     arrays = found[:7]
     assert [(str(v.dtype), v.shape) for v in arrays] == [
-        ("float32", ()), ("float16", (2, 3)), ("int64", (4,)), ("uint8", (0, 2)), ("bool", (2,)), ("bfloat16", (2,)), ("complex64", (2,)),
-    ]  # fmt: skip
+        ("float32", ()),
+        ("float16", (2, 3)),
+        ("int64", (4,)),
+        ("uint8", (0, 2)),
+        ("bool", (2,)),
+        ("bfloat16", (2,)),
+        ("complex64", (2,)),
+    ]
     assert found[2].max() < 3 and found[7:] == [-3, 0.001, True, "a=b", None]
     again = list(read_inputs(texts, seed=1))
     assert all(np.array_equal(x, y) for x, y in zip(arrays, again[:7], strict=True))

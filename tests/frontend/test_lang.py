@@ -111,7 +111,7 @@ def test_source_that_is_not_utf_8() -> None:
     for entry in entries:
         if entry.name == "m/code/__torch__.py":
             entry.data = b"class M(Module):\n  pass # \xff\n"
-    with pytest.raises(SourceError, match="source is not UTF-8: .* at byte 26"):
+    with pytest.raises(SourceError, match=r"source is not UTF-8: .* at byte 26"):
         gpujit.load(write_zip(entries))
 
 

@@ -184,7 +184,8 @@ def test_files_and_definitions_may_come_in_any_order_and_in_circles() -> None:
         "__torch__.py": module(
             forward("n: int -> int", "return __torch__.z.f(self.k, n, )"), "k : __torch__.a.b.___torch_mangle_3.K"
         ),
-        "__torch__/a/b/___torch_mangle_3.py": "class K:\n  n : int\n  next : Optional[__torch__.a.b.___torch_mangle_3.K]\n  def g(self, n: int) -> int:\n"
+        "__torch__/a/b/___torch_mangle_3.py": "class K:\n  n : int\n"
+        "  next : Optional[__torch__.a.b.___torch_mangle_3.K]\n  def g(self, n: int) -> int:\n"
         "    return __torch__.z.h(self, n, )\n",
         "__torch__/z.py": "def f(k: __torch__.a.b.___torch_mangle_3.K, n: int) -> int:\n  return (k).g(n, )\n"
         "def h(k: __torch__.a.b.___torch_mangle_3.K, n: int) -> int:\n  return torch.add(k.n, n)\n",

@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 
 from gpujit.ops import table
+from gpujit.ops.infer import checked
 
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-5, "complex64": 2e-5, "float64": 1e-9, "complex128": 1e-9}
 
 
 def run(name: str, *args: Any) -> Any:
-    """Result of the entry ``aten::add.Tensor`` for positional arguments; missing trailing ones take their defaults."""
+    """Result of the entry ``aten::add.Tensor`` for positional arguments; missing trailing ones take their defaults.
+
+    What it returns must be what its type rule says.
+    """
     op = table.by_full_name(name)
     assert op is not None, f"{name} is not in the table"
     full = list(args)
@@ -23,7 +27,7 @@ def run(name: str, *args: Any) -> Any:
         assert argument.has_default, f"{name}: argument {argument.name} has no default"
         full.append(argument.default)
     with np.errstate(all="ignore"):
-        return op.kernel(np)(*full)
+        return checked(op, op.kernel(np))(*full)
 
 
 def to_torch(value: Any) -> Any:

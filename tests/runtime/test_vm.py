@@ -133,11 +133,13 @@ def test_constants_of_the_class_are_not_changed_by_the_program() -> None:
             [(0, 1, 0), (1, 1, 0), (1, 2, 1), (2, 3, 2)],
         ),
         (
-            "a, b, c = 1, 2, 0\nwhile torch.lt(c, n):\n  t = a\n  a = b\n  b = t\n  c = torch.add(c, 1)\nreturn (a, b, c)",
+            "a, b, c = 1, 2, 0\nwhile torch.lt(c, n):\n  t = a\n  a = b\n  b = t\n"
+            "  c = torch.add(c, 1)\nreturn (a, b, c)",
             [(1, 2, 0), (2, 1, 1), (1, 2, 2), (2, 1, 3)],
         ),
         (
-            "a, b, c = 0, 0, 0\nfor i in range(n):\n  for j in range(i):\n    a, b = torch.add(b, 1), a\n  if torch.gt(i, 1):\n"
+            "a, b, c = 0, 0, 0\nfor i in range(n):\n  for j in range(i):\n    a, b = torch.add(b, 1), a\n"
+            "  if torch.gt(i, 1):\n"
             "    c, a = a, c\n  else:\n    pass\nreturn (a, b, c)",
             [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 1, 2)],
         ),
@@ -233,7 +235,8 @@ X = np.ones(SIZE // 4, np.float32)
                     "x: Tensor",
                     "".join(f"x{i} = (self).f({f'x{i - 1}' if i else 'x'}, )\n" for i in range(10)) + "return x9",
                 )
-                + "def f(self: __torch__.M, x: Tensor) -> Tensor:\n  y = torch.add(x, 1)\n  z = torch.mul(y, 2)\n  return torch.sub(z, 1)\n"
+                + "def f(self: __torch__.M, x: Tensor) -> Tensor:\n"
+                + "  y = torch.add(x, 1)\n  z = torch.mul(y, 2)\n  return torch.sub(z, 1)\n"
             ),
             3,
         ),
@@ -242,7 +245,8 @@ X = np.ones(SIZE // 4, np.float32)
                 forward(
                     "x: Tensor",
                     "".join(
-                        f"y{i}, z{i} = torch.split({f'w{i - 1}' if i else 'x'}, {SIZE // 8})\nw{i} = torch.cat([y{i}, z{i}])\n"
+                        f"y{i}, z{i} = torch.split({f'w{i - 1}' if i else 'x'}, {SIZE // 8})\n"
+                        f"w{i} = torch.cat([y{i}, z{i}])\n"
                         for i in range(10)
                     )
                     + "return w9",
@@ -514,7 +518,8 @@ def test_a_tuple_that_is_never_made_survives_calls_and_branches() -> None:
     source = module(
         forward(
             "x: Tensor, b: bool -> Tuple[Tensor, Tensor, Tensor]",
-            "t = __torch__.f(x, )\na, c = t\nif b:\n  d = (t)[0]\nelse:\n  d = (t)[-1]\ne, g = __torch__.f(a, )\nreturn (d, e, g)",
+            "t = __torch__.f(x, )\na, c = t\nif b:\n  d = (t)[0]\nelse:\n  d = (t)[-1]\n"
+            "e, g = __torch__.f(a, )\nreturn (d, e, g)",
         )
     )
     source += "def f(x: Tensor) -> Tuple[Tensor, Tensor]:\n  return (torch.add(x, 1), torch.mul(x, 10))\n"

@@ -25,7 +25,11 @@ def row(offset: int, text: Any, name: Any, line: Any, start: Any, end: Any) -> t
     return (offset, ((text, name, line), start, end), 0)
 
 
-NEW = ("FORMAT_WITH_STRING_TABLE", (AUTHOR, "train.py", "other.py"), (row(0, [0], 2, 1, 0, 1), row(AT[0], [0], 1, 40, MATMUL, MATMUL + 5)))
+NEW = (
+    "FORMAT_WITH_STRING_TABLE",
+    (AUTHOR, "train.py", "other.py"),
+    (row(0, [0], 2, 1, 0, 1), row(AT[0], [0], 1, 40, MATMUL, MATMUL + 5)),
+)
 OLD = (row(0, AUTHOR, "other.py", 1, 0, 1), row(AT[0], AUTHOR, "train.py", 40, MATMUL, MATMUL + 5))
 
 
@@ -34,11 +38,15 @@ def failure(tables: dict[str, bytes]) -> str:
     with pytest.raises(gpujit.OpError) as caught:
         m(np.ones(3))
     text = str(caught.value)
-    assert 'File "code/__torch__.py", line 6, in forward' in text and "Traceback of TorchScript, serialized code" in text
+    assert (
+        'File "code/__torch__.py", line 6, in forward' in text and "Traceback of TorchScript, serialized code" in text
+    )
     return text
 
 
-@pytest.mark.parametrize("value", [NEW, OLD, ("FORMAT_WITH_STRING_TABLE", list(NEW[1]), list(NEW[2]))], ids=["new", "old", "lists"])
+@pytest.mark.parametrize(
+    "value", [NEW, OLD, ("FORMAT_WITH_STRING_TABLE", list(NEW[1]), list(NEW[2]))], ids=["new", "old", "lists"]
+)
 def test_both_tracebacks_are_shown(value: Any) -> None:
     text = failure({"__torch__.py": table(value)})
     original = text[text.index("Traceback of TorchScript, original code (most recent call last):") :]
@@ -47,7 +55,11 @@ def test_both_tracebacks_are_shown(value: Any) -> None:
 
 
 def test_texts_in_pieces_are_joined() -> None:
-    pieces = ("FORMAT_WITH_STRING_TABLE", (AUTHOR[:10], AUTHOR[10:], "train.py"), (row(AT[0], [0, 1], 2, 1, MATMUL, MATMUL + 5),))
+    pieces = (
+        "FORMAT_WITH_STRING_TABLE",
+        (AUTHOR[:10], AUTHOR[10:], "train.py"),
+        (row(AT[0], [0, 1], 2, 1, MATMUL, MATMUL + 5),),
+    )
     assert "return y @ y" in failure({"__torch__.py": table(pieces)})
 
 
@@ -58,14 +70,24 @@ def test_without_a_table_or_outside_of_it_only_serialized_lines_are_shown() -> N
 
 
 DAMAGED = {
-    "empty": b"", "no pickle": b"hello", "cut": table(NEW)[:-20], "a number": table(3), "none": table(None), "numbers": table((1, 2, 3)),
-    "strings": table(("a", "b")), "rows without places": table((("x",), (AT[0],))), "system": b"\x80\x02cos\nsystem\n.",
+    "empty": b"",
+    "no pickle": b"hello",
+    "cut": table(NEW)[:-20],
+    "a number": table(3),
+    "none": table(None),
+    "numbers": table((1, 2, 3)),
+    "strings": table(("a", "b")),
+    "rows without places": table((("x",), (AT[0],))),
+    "system": b"\x80\x02cos\nsystem\n.",
     "string index": table(("FORMAT_WITH_STRING_TABLE", ("a",), (row(AT[0], [7], 9, 1, 0, 1),))),
-    "dicts": table(({0: 1, 1: 2},)), "float places": table((row(AT[0], AUTHOR, "a.py", 1, 0.5, 1.5),)),
-    "text places": table((row(AT[0], AUTHOR, "a.py", 1, "a", "b"),)), "no text": table((row(AT[0], "", "a.py", 1, 0, 1),)),
-    "lone surrogate": table((row(AT[0], 3, "a.py", 1, 0, 1),)), "line inf": table((row(AT[0], AUTHOR, "a.py", float("inf"), 0, 1),)),
+    "dicts": table(({0: 1, 1: 2},)),
+    "float places": table((row(AT[0], AUTHOR, "a.py", 1, 0.5, 1.5),)),
+    "text places": table((row(AT[0], AUTHOR, "a.py", 1, "a", "b"),)),
+    "no text": table((row(AT[0], "", "a.py", 1, 0, 1),)),
+    "lone surrogate": table((row(AT[0], 3, "a.py", 1, 0, 1),)),
+    "line inf": table((row(AT[0], AUTHOR, "a.py", float("inf"), 0, 1),)),
     "deep": b"\x80\x02" + b"(" * 5000 + b"t" * 5000 + b".",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DAMAGED)

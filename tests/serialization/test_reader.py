@@ -1,4 +1,4 @@
-"""From bytes to a module: objects and sharing, state methods, small things of old and new files, damage of every kind."""
+"""From bytes to a module: objects and sharing, state methods, old and new files, damage of every kind."""
 
 from __future__ import annotations
 
@@ -44,14 +44,33 @@ def replaced(source: str, attributes: Any, name: str, data: bytes | None, **opti
 def test_arrays_share_storages_and_identity_as_they_did() -> None:
     flat = np.arange(6, dtype=np.float32)
     whole = View(flat, (2, 3), (3, 1))
-    attributes = {"a": whole, "same": whole, "row": View(flat, (3,), (1,), 3), "t": View(flat, (3, 2), (1, 3)), "e": View(flat, (2, 4), (0, 0), 5)}
+    attributes = {
+        "a": whole,
+        "same": whole,
+        "row": View(flat, (3,), (1,), 3),
+        "t": View(flat, (3, 2), (1, 3)),
+        "e": View(flat, (2, 4), (0, 0), 5),
+    }
     m = load(module("", "\n".join(f"{n} : Tensor" for n in attributes)), attributes)
     assert m.a is m.same and m.e.tolist() == [[5] * 4] * 2
     m.a[1, 0] = 100
     assert m.row.tolist() == [100, 4, 5] and m.t.tolist() == [[0, 100], [1, 4], [2, 5]]
 
 
-DTYPES = ["float32", "float64", "float16", "uint8", "int8", "int16", "int32", "int64", "bool", "complex64", "complex128", ml_dtypes.bfloat16]
+DTYPES = [
+    "float32",
+    "float64",
+    "float16",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "bool",
+    "complex64",
+    "complex128",
+    ml_dtypes.bfloat16,
+]
 
 
 @pytest.mark.parametrize("byteorder", ["little", "big"])
@@ -68,17 +87,23 @@ def test_every_dtype_in_both_byte_orders(byteorder: str) -> None:
 
 def test_objects_met_twice_are_one_object() -> None:
     k = Obj("__torch__.K", {"n": 1})
-    l = Typed([k, k], "List[__torch__.K]")
-    source = module(forward("-> Tuple[int, bool]", "self.a.n = 5\nreturn ((self.l[1]).n, torch.__is__(self.a, self.l[0]))"),
-                    "a : __torch__.K\nb : Optional[__torch__.K]\nl : List[__torch__.K]")  # fmt: skip
-    m = load(source + "class K:\n  n : int\n", {"a": k, "b": k, "l": l})
+    both = Typed([k, k], "List[__torch__.K]")
+    source = module(
+        forward("-> Tuple[int, bool]", "self.a.n = 5\nreturn ((self.l[1]).n, torch.__is__(self.a, self.l[0]))"),
+        "a : __torch__.K\nb : Optional[__torch__.K]\nl : List[__torch__.K]",
+    )
+    m = load(source + "class K:\n  n : int\n", {"a": k, "b": k, "l": both})
     assert m() == (5, True) and m.b.n == 5 and m.a == m.b
 
 
 def test_containers_met_twice_are_one_container() -> None:
     shared = Typed(["x"], "List[str]")
-    m = load(module("def add(self) -> NoneType:\n  _0 = torch.append(self.a, \"y\")", "a : List[str]\nb : Dict[str, List[str]]"),
-             {"a": shared, "b": Typed({"k": shared}, "Dict[str, List[str]]")})  # fmt: skip
+    m = load(
+        module(
+            'def add(self) -> NoneType:\n  _0 = torch.append(self.a, "y")', "a : List[str]\nb : Dict[str, List[str]]"
+        ),
+        {"a": shared, "b": Typed({"k": shared}, "Dict[str, List[str]]")},
+    )
     m.add()
     assert m.b == {"k": ["x", "y"]}
 
@@ -86,21 +111,51 @@ def test_containers_met_twice_are_one_container() -> None:
 def test_values_of_every_kind() -> None:
     source = module(
         "",
-        "i : int\nbig : int\nf : float\nc : complex\ns : str\nn : NoneType\nd : Device\nt : Tuple[int, Tuple[str]]\nem : __torch__.E\n"
-        "lo : List[Optional[float]]\nde : Dict[__torch__.E, int]\ndi : Dict[int, List[str]]\nnt : __torch__.P\nu : Union[int, str]\nany : Any",
+        "i : int\nbig : int\nf : float\nc : complex\ns : str\nn : NoneType\nd : Device\n"
+        "t : Tuple[int, Tuple[str]]\nem : __torch__.E\n"
+        "lo : List[Optional[float]]\nde : Dict[__torch__.E, int]\ndi : Dict[int, List[str]]\n"
+        "nt : __torch__.P\nu : Union[int, str]\nany : Any",
     )
-    source += "class E(Enum):\n  A = \"a\"\n  B = \"b\"\nclass P(NamedTuple):\n  x : int\n  e : Optional[__torch__.E]\n"
+    source += 'class E(Enum):\n  A = "a"\n  B = "b"\nclass P(NamedTuple):\n  x : int\n  e : Optional[__torch__.E]\n'
     b = Member("__torch__.E", "b")
     m = load(
         source,
         {
-            "i": -5, "big": 1 << 62, "f": float("inf"), "c": 1 - 2j, "s": "ä\0\U0001f600", "n": None, "d": Place("cuda:1"), "t": (1, ("a",)), "em": b,
-            "lo": Typed([1.0, None], "List[Optional[float]]"), "de": Typed({b: 3}, "Dict[__torch__.E, int]"),
-            "di": Typed({2: ["x"]}, "Dict[int, List[str]]"), "nt": (1, b), "u": "text", "any": [1, 2],
+            "i": -5,
+            "big": 1 << 62,
+            "f": float("inf"),
+            "c": 1 - 2j,
+            "s": "ä\0\U0001f600",
+            "n": None,
+            "d": Place("cuda:1"),
+            "t": (1, ("a",)),
+            "em": b,
+            "lo": Typed([1.0, None], "List[Optional[float]]"),
+            "de": Typed({b: 3}, "Dict[__torch__.E, int]"),
+            "di": Typed({2: ["x"]}, "Dict[int, List[str]]"),
+            "nt": (1, b),
+            "u": "text",
+            "any": [1, 2],
         },
-    )  # fmt: skip
-    assert (m.i, m.big, m.f, m.c, m.s, m.n, str(m.d), m.t) == (-5, 1 << 62, np.inf, 1 - 2j, "ä\0\U0001f600", None, "cuda:1", (1, ("a",)))
-    assert m.em.name == "B" and m.lo == [1.0, None] and m.de == {m.em: 3} and m.di == {2: ["x"]} and m.u == "text" and m.any == [1, 2]
+    )
+    assert (m.i, m.big, m.f, m.c, m.s, m.n, str(m.d), m.t) == (
+        -5,
+        1 << 62,
+        np.inf,
+        1 - 2j,
+        "ä\0\U0001f600",
+        None,
+        "cuda:1",
+        (1, ("a",)),
+    )
+    assert (
+        m.em.name == "B"
+        and m.lo == [1.0, None]
+        and m.de == {m.em: 3}
+        and m.di == {2: ["x"]}
+        and m.u == "text"
+        and m.any == [1, 2]
+    )
     assert (m.nt.x, m.nt.e) == (1, m.em)
 
 
@@ -125,7 +180,11 @@ def test_state_methods_run_on_the_interpreter() -> None:
 @pytest.mark.parametrize(
     ("state", "body", "text"),
     [
-        ((1,), "pass", "the state of __torch__.K is declared as Tuple[int, Tensor] but the file holds a tuple of (int 1)"),
+        (
+            (1,),
+            "pass",
+            "the state of __torch__.K is declared as Tuple[int, Tensor] but the file holds a tuple of (int 1)",
+        ),
         ((1, 2), "pass", "the state of __torch__.K is declared as Tuple[int, Tensor]"),
         ((1, np.ones(1)), 'ops.prim.RaiseException("no")', "no"),
         ((1, np.ones(1)), "(self).__setstate__(s, )", "nested more than"),
@@ -147,10 +206,15 @@ def test_a_state_method_that_leaves_attributes_unset() -> None:
 
 
 def test_constants_of_every_kind() -> None:
-    source = module(
-        forward("-> Tuple[Tensor, str, List[str], Tuple[int, float], int]",
-                "return (CONSTANTS.c0, CONSTANTS.c1, CONSTANTS.c2, CONSTANTS.c3, (CONSTANTS.c4).n)"),
-    ) + "class K:\n  n : int\n"  # fmt: skip
+    source = (
+        module(
+            forward(
+                "-> Tuple[Tensor, str, List[str], Tuple[int, float], int]",
+                "return (CONSTANTS.c0, CONSTANTS.c1, CONSTANTS.c2, CONSTANTS.c3, (CONSTANTS.c4).n)",
+            ),
+        )
+        + "class K:\n  n : int\n"
+    )
     constants = (np.arange(3), "grüß", Typed(["a"], "List[str]"), (1, 2.5), Obj("__torch__.K", {"n": 7}))
     t, *rest = load(source, constants=constants)()
     assert t.tolist() == [0, 1, 2] and rest == ["grüß", ["a"], (1, 2.5), 7]
@@ -208,16 +272,24 @@ def test_a_chain_of_thousands_of_objects_is_refused_in_time() -> None:
 
 
 def test_deep_trees_of_modules_are_walked_without_recursion() -> None:
-    k: Any = None
-    for _ in range(300):
-        k = Obj("__torch__.N", {"m": k, "w": np.ones(1)})
-    source = module("", "m : Optional[__torch__.N]") + module("", "m : Optional[__torch__.N]\nw : Tensor", parameters=["w"]).replace("class M", "class N")
-    m = load(source, {"m": k})
-    assert len(list(m.named_modules())) == 301 and len(m.state_dict()) == 300
-    try:
-        repr(m)
-    except RecursionError:
-        pytest.fail("repr recurses")
+    body = a.name("__torch__", "M") + b")\x81}(" + a.text("m")
+    m = gpujit.load(
+        replaced(module("", "m : Optional[__torch__.M]"), {}, "data.pkl", pickled(body * 400 + b"N" + b"ub" * 400))
+    )
+    assert len(list(m.named_modules())) == 400 and m.state_dict() == {} and m.eval() is m
+    lines = repr(m).split("\n")
+    assert (
+        lines[1] == "  (m): ScriptModule(original_name=M"
+        and lines[399].endswith("=M)")
+        and lines[-1] == ")"
+        and len(lines) == 799
+    )
+
+
+def test_a_module_put_into_itself_is_walked_once() -> None:
+    m = load(module("", "m : Optional[__torch__.M]\nw : Tensor", parameters=["w"]), {"m": None, "w": np.ones(1)})
+    m.m = m
+    assert repr(m) == "ScriptModule(original_name=M)" and list(m.state_dict()) == ["w"] and len(list(m.modules())) == 1
 
 
 # ------------------------------------------------------------------------------------------------- damage
@@ -240,10 +312,14 @@ SMALL = module(
     "w : Tensor\ncount : int\nk : __torch__.K\nd : Dict[str, int]\nc : Final[int] = 3",
     parameters=["w"],
 )
-SMALL += "class K:\n  n : int\n  e : __torch__.E\nclass E(Enum):\n  A = 1\n  B = 2\ndef f(x: Tensor, n: int) -> Tensor:\n  return torch.sub(x, n)\n"
+SMALL += "class K:\n  n : int\n  e : __torch__.E\nclass E(Enum):\n  A = 1\n  B = 2\n"
+SMALL += "def f(x: Tensor, n: int) -> Tensor:\n  return torch.sub(x, n)\n"
 SMALL_ATTRIBUTES = {
-    "w": np.ones(3, np.float32), "count": 0, "k": Obj("__torch__.K", {"n": 2, "e": Member("__torch__.E", 1)}), "d": Typed({"a": 1}, "Dict[str, int]"),
-}  # fmt: skip
+    "w": np.ones(3, np.float32),
+    "count": 0,
+    "k": Obj("__torch__.K", {"n": 2, "e": Member("__torch__.E", 1)}),
+    "d": Typed({"a": 1}, "Dict[str, int]"),
+}
 ENTRIES = archive_entries(SMALL, SMALL_ATTRIBUTES, constants=(np.ones(3, np.float32),))
 X = np.ones(3, np.float32)
 
@@ -292,7 +368,9 @@ def flips(edits: list[tuple[int, int]]) -> Any:
 
 
 EDITS = st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), min_size=1, max_size=4)
-PRINTABLE = st.lists(st.tuples(st.integers(0, 1 << 16), st.sampled_from(b"abx019 .,:()[]{}\"'=-+_\n*@#\\")), min_size=1, max_size=4)
+PRINTABLE = st.lists(
+    st.tuples(st.integers(0, 1 << 16), st.sampled_from(b"abx019 .,:()[]{}\"'=-+_\n*@#\\")), min_size=1, max_size=4
+)
 
 
 @QUICK
@@ -307,12 +385,69 @@ def test_characters_changed_in_the_source(edits: list[tuple[int, int]]) -> None:
     use(edited("m/code/__torch__.py", flips(edits)))
 
 
-WORDS = [w.encode() for w in (
-    "x", "y", "self", "self.w", "self.k", "l", "i", "n", "torch.mul", "torch.add", "torch.append", "__torch__.f", "__torch__.E.B", "CONSTANTS.c0",
-    "CONSTANTS.c9", "None", "True", "1", "-1", "2.5", '"a"', "[]", "[1]", "(1, 2)", "{}", "Tensor", "int", "List[str]", "Optional[int]", "Any",
-    "return x", "pass", "__torch__.K", "__torch__.M", "annotate(int, 1)", "uninitialized(Tensor)", "(self).forward(x, )", "1 << 70", "x.zz",
-)]  # fmt: skip
-SLOTS = [w.encode() for w in ("self.w", "x", "CONSTANTS.c0", "torch.mul", "torch.gt", "i", "n", "y", "Tensor", "int", "0", "List[str]", "__torch__.f", "l")]
+WORDS = [
+    w.encode()
+    for w in (
+        "x",
+        "y",
+        "self",
+        "self.w",
+        "self.k",
+        "l",
+        "i",
+        "n",
+        "torch.mul",
+        "torch.add",
+        "torch.append",
+        "__torch__.f",
+        "__torch__.E.B",
+        "CONSTANTS.c0",
+        "CONSTANTS.c9",
+        "None",
+        "True",
+        "1",
+        "-1",
+        "2.5",
+        '"a"',
+        "[]",
+        "[1]",
+        "(1, 2)",
+        "{}",
+        "Tensor",
+        "int",
+        "List[str]",
+        "Optional[int]",
+        "Any",
+        "return x",
+        "pass",
+        "__torch__.K",
+        "__torch__.M",
+        "annotate(int, 1)",
+        "uninitialized(Tensor)",
+        "(self).forward(x, )",
+        "1 << 70",
+        "x.zz",
+    )
+]
+SLOTS = [
+    w.encode()
+    for w in (
+        "self.w",
+        "x",
+        "CONSTANTS.c0",
+        "torch.mul",
+        "torch.gt",
+        "i",
+        "n",
+        "y",
+        "Tensor",
+        "int",
+        "0",
+        "List[str]",
+        "__torch__.f",
+        "l",
+    )
+]
 
 
 @QUICK

@@ -1,0 +1,228 @@
+"""Every model of a corpus folder against what PyTorch computed for it when the folder was made.
+
+Usage: python bench/corpus.py FOLDER --json OUT [--torch] [--delete]     (how to make a folder: docs/models.md)
+
+A folder holds pairs of NAME.pt and NAME.npz: the archive; its inputs, PyTorch's outputs and their nesting. A model
+passes when all outputs have the same nesting, dtypes and shapes and equal numbers (floats within the tolerance of
+tests/compare.py). Detections may come in another order where scores are nearly equal: they are compared as sets.
+
+``--torch`` (needs torch) looks closer at models that do not pass, and times all of them against torch.jit:
+
+- the model is run in float64; when our outputs are no further from those than ``FURTHER`` times PyTorch's own, the
+  difference is one of rounding, and the model is counted as such, not as passed;
+- where a model does not run in float64, our distance from PyTorch is compared with how far PyTorch's own outputs move
+  when its inputs change by their last bit.
+
+Exit code 1 when a model fails otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import gpujit
+from tests.compare import assert_same, from_meta
+
+FURTHER = 2.0
+# Share of a picture's boxes that may have no partner, and how far partners may lie apart, in pixels.
+BOXES_MISSED, BOX_DISTANCE = 0.05, 1.0
+CALLS = 3
+
+
+def read_case(path: Path) -> tuple[list[Any], Any]:
+    """The inputs of a model and PyTorch's output."""
+    with np.load(path.with_suffix(".npz")) as stored:
+        arrays = {k: stored[k] for k in stored.files if k != "meta"}
+        meta = json.loads(str(stored["meta"]))
+    return [from_meta(m, arrays) for m in meta["inputs"]], from_meta(meta["output"], arrays)
+
+
+def check(path: Path, with_torch: bool) -> dict[str, Any]:
+    """What became of one model: ``status`` is ok, boxes, rounding or FAIL; times in seconds."""
+    row: dict[str, Any] = {"status": "FAIL"}
+    try:
+        inputs, want = read_case(path)
+        start = time.perf_counter()
+        module = gpujit.load(path)
+        row["load"] = time.perf_counter() - start
+        start = time.perf_counter()
+        got = module(*inputs)
+        row["first"] = time.perf_counter() - start
+        row["status"] = compare(tuple(got) if hasattr(got, "_fields") else got, want)
+    except (AssertionError, gpujit.GpujitError) as error:
+        row["error"] = f"{type(error).__name__}: {str(error)[:1500]}"
+        if with_torch and isinstance(error, AssertionError):
+            row.update(judge(path, inputs, got, want))
+    if with_torch and "first" in row:
+        row.update(race(path, module, inputs))
+    return row
+
+
+def compare(got: Any, want: Any) -> str:
+    """``ok``, or ``boxes`` where only the order of detections differs. Raises AssertionError."""
+    try:
+        assert_same(got, want)
+        return "ok"
+    except AssertionError:
+        # Scripted detectors give (losses, detections).
+        pair = isinstance(got, tuple) and len(got) == 2
+        found, expected = (got[1], want[1]) if pair else (got, want)
+        if not (isinstance(found, list) and found and isinstance(found[0], dict) and "boxes" in found[0]):
+            raise
+        assert len(found) == len(expected)
+        for picture, wanted in zip(found, expected, strict=True):
+            same_boxes(picture, wanted)
+        return "boxes"
+
+
+def same_boxes(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
+    """Each box has a partner of its own with nearly the same corners and score and the same label, but for a few."""
+    assert set(got) == set(want)
+    allowed = BOXES_MISSED * max(1, len(want["boxes"]))
+    assert abs(len(got["boxes"]) - len(want["boxes"])) <= allowed
+    free = np.ones(len(got["boxes"]), bool)
+    missed = 0
+    for box, score, label in zip(want["boxes"], want["scores"], want["labels"], strict=True):
+        # A hundredth of the score weighs as much as a pixel.
+        distance = np.abs(got["boxes"] - box).max(axis=1) + np.abs(got["scores"] - score) * 100
+        distance[~free | (got["labels"] != label)] = np.inf
+        nearest = int(distance.argmin()) if distance.size else -1
+        if nearest < 0 or distance[nearest] > BOX_DISTANCE:
+            missed += 1
+        else:
+            free[nearest] = False
+    assert missed <= allowed, f"{missed} of {len(want['boxes'])} boxes have no partner"
+
+
+# With PyTorch at hand -------------------------------------------------------------------------------------------------
+
+
+def judge(path: Path, inputs: list[Any], got: Any, want: Any) -> dict[str, Any]:
+    """Whether the difference from PyTorch is one of rounding; ``ours`` and ``theirs`` are largest distances."""
+    import torch
+
+    module = torch.jit.load(path)
+    with torch.no_grad():
+        try:
+            module.double()
+            exact = list(floats(module(*to_torch(inputs, lambda t: t.double()))))
+            ours, theirs = distance(floats(got), exact), distance(floats(want), exact)
+            measured = "from float64"
+        except RuntimeError:
+            module = torch.jit.load(path)
+            random = torch.Generator().manual_seed(0)
+
+            def last_bit(t: torch.Tensor) -> torch.Tensor:
+                return t * (1 + torch.finfo(t.dtype).eps * (torch.rand(t.shape, generator=random) * 2 - 1))
+
+            moved = list(floats(module(*to_torch(inputs, last_bit))))
+            ours, theirs = distance(floats(got), floats(want)), distance(moved, floats(want))
+            measured = "inputs' last bit"
+    status = "rounding" if ours <= FURTHER * theirs else "FAIL"
+    return {"status": status, "ours": ours, "theirs": theirs, "measured": measured}
+
+
+def floats(value: Any) -> Iterator[np.ndarray]:
+    """All floating tensors inside a value, as float64 arrays."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for v in value:
+            yield from floats(v)
+    elif hasattr(value, "dtype"):
+        if hasattr(value, "detach"):
+            value = value.detach().double().numpy() if value.is_floating_point() else value.numpy()
+        if value.dtype.kind in "fV":
+            yield value.astype(np.float64)
+
+
+def distance(a: Any, b: Any) -> float:
+    """The largest difference between two runs of ``floats``."""
+    pairs = list(zip(a, b, strict=True))
+    if any(x.shape != y.shape for x, y in pairs):
+        return float("inf")
+    return max((float(np.abs(x - y).max()) for x, y in pairs if x.size), default=0.0)
+
+
+def to_torch(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A value with tensors in place of arrays; floating ones go through ``change``."""
+    import torch
+
+    if isinstance(value, np.ndarray):
+        if value.dtype.name == "bfloat16":
+            tensor = torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
+        else:
+            tensor = torch.from_numpy(value.copy())
+        return change(tensor) if tensor.is_floating_point() else tensor
+    if isinstance(value, dict):
+        return {k: to_torch(v, change) for k, v in value.items()}
+    return type(value)(to_torch(v, change) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+def race(path: Path, module: gpujit.ScriptModule, inputs: list[Any]) -> dict[str, Any]:
+    """Shortest times of a call, ours and torch.jit's, measured in turns after two calls of each."""
+    import torch
+
+    peer = torch.jit.load(path)
+    tensors = to_torch(inputs, lambda t: t)
+    ours, theirs = [], []
+    with torch.no_grad():
+        for i in range(2 + CALLS):
+            start = time.perf_counter()
+            module(*inputs)
+            middle = time.perf_counter()
+            peer(*tensors)
+            if i >= 2:
+                ours.append(middle - start)
+                theirs.append(time.perf_counter() - middle)
+    return {"call": min(ours), "torch_call": min(theirs)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--json", type=Path, required=True, help="a line for each model is added to this file")
+    parser.add_argument("--torch", action="store_true", help="judge differences by float64, and time torch.jit too")
+    parser.add_argument("--delete", action="store_true", help="remove the files of models that pass, to save space")
+    arguments = parser.parse_args()
+    if arguments.torch:
+        import torch
+
+        torch.set_num_threads(1)
+        with suppress(ImportError):
+            import torchvision  # noqa: F401  # registers the operators that its models call
+    counts: Counter[str] = Counter()
+    for path in sorted(arguments.folder.rglob("*.pt")):
+        name = path.relative_to(arguments.folder).with_suffix("").as_posix()
+        row = {"name": name, **check(path, arguments.torch)}
+        with arguments.json.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(row) + "\n")
+        counts[row["status"]] += 1
+        times = " ".join(f"{k} {row[k]:.3f}" for k in ("load", "first", "call", "torch_call") if k in row)
+        print(f"{row['status']:8} {name}  {times}  {row.get('error', '')[:200]!r}".removesuffix("  ''"), flush=True)
+        if arguments.delete and row["status"] in ("ok", "boxes"):
+            path.unlink()
+            path.with_suffix(".npz").unlink()
+    print(", ".join(f"{n} {status}" for status, n in counts.most_common()) or "no models there")
+    return 1 if counts["FAIL"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
