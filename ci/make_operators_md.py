@@ -23,7 +23,7 @@ FUSIBLE = ("pointwise", "reduction", "view")
 HEAD = """\
 # Operators
 
-Made from the operator table by `ci/make_operators_md.py`; {entries} entries under {names} names. One row is one operator:
+Made from the operator table by `ci/make_operators_md.py`; {entries} entries under {names} names. One row an operator:
 
 - **overloads**: names of its schemas, `-` for the one without a name. Derived in-place forms (`add_`) have no rows.
 - **kind**: `pointwise` (element by element), `reduction` (rows to values, norms), `library` (a kernel of its own),
@@ -31,7 +31,8 @@ Made from the operator table by `ci/make_operators_md.py`; {entries} entries und
 - **forms**: `in-place` and `out=` exist besides the plain form.
 - **refuses**: kinds of dtype that a pointwise operator does not take.
 - **type rule**: how its result's type follows from its arguments' types: `explicit` (a rule of its own; `data` where
-  sizes depend on numbers), `automatic` (broadcasting and promotion, or the schema alone), `probed` (run on small arrays).
+  sizes depend on numbers), `automatic` (broadcasting and promotion, or the schema alone), `probed` (run on small
+  arrays).
 - **out-variant**: `yes` when it computes in a given array without a hidden temporary.
 - **fusible**: may become part of a fused kernel.
 - **quantised**: takes quantised tensors as well.
@@ -102,15 +103,17 @@ def misses() -> list[str]:
     lines = [
         "## Against PyTorch's operator database",
         "",
-        "Every operator of `torch.testing`'s database (torch 2.13; float32, float64, int64, bool; up to 6 samples each)",
-        f"is traced, saved, loaded and compared: {len(counts) - len(failing)} of {len(counts)} operators pass all",
+        "Every operator of `torch.testing`'s database (torch 2.13; float32, float64, int64, bool; up to 6 samples",
+        f"each) is traced, saved, loaded and compared: {len(counts) - len(failing)} of {len(counts)} operators pass all",
         f"samples, {passed} of {total} samples pass. `ci/opinfo.py` compares with these counts. What does not pass:",
         "",
         "| operator | samples that pass | reason |",
         "| --- | --- | --- |",
     ]
     for name, (a, b) in failing.items():
-        lines.append(f"| `{name}` | {a} of {b} | {reasons.get(name, 'not looked into')} |")
+        # A bar, as in split|list_args, would end the cell.
+        shown = name.replace("|", "\\|")
+        lines.append(f"| `{shown}` | {a} of {b} | {reasons.get(name, 'not looked into')} |")
     return lines
 
 

@@ -161,7 +161,7 @@ def _wrap(value: Any, program: _Program) -> Any:
 
 
 def _walk(root: ScriptObject, prefix: str) -> Iterator[tuple[str, ScriptObject, int]]:
-    """The modules of a tree with dotted path and depth, a shared one each time; one inside itself is not entered again."""
+    """The modules of a tree with dotted path and depth, a shared one each time; none is entered again inside itself."""
     stack = [(prefix, root, 0)]
     above: list[int] = []
     while stack:

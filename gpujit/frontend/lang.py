@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import threading
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,9 @@ from gpujit.ir.graph import Value
 from gpujit.ir.module import Function
 from gpujit.ir.source import Source, SourceRange
 from gpujit.support.errors import SourceError
+
+# Python 3.11 counts the depth of all threads' trees in one place, and fails when two are built at a time.
+_PARSING = threading.Lock()
 
 MAX_SOURCE_BYTES = 64 << 20
 # Python's parser recurses, and so does the emitter; real code nests below 40 levels.
@@ -48,6 +52,13 @@ def fail(message: str, source: Source, node: ast.AST, file: str = "", function: 
     return error
 
 
+def parse_python(text: str) -> ast.Module:
+    """The syntax tree of Python text, with no warnings about it. Raises what ``ast.parse`` raises."""
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
 def parse_source(source: Source, file: str = "") -> ast.Module:
     """The syntax tree of a serialized source file, checked to use only what such files use.
 
@@ -61,9 +72,7 @@ def parse_source(source: Source, file: str = "") -> ast.Module:
             member=source.name,
         )
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source.text)
+        tree = parse_python(source.text)
     except SyntaxError as e:
         at = ast.Pass()
         at.lineno, at.col_offset = e.lineno or 1, max((e.offset or 1) - 1, 0)

@@ -12,7 +12,18 @@ from functools import partial
 from typing import Any
 
 from gpujit.frontend import emit
-from gpujit.frontend.lang import FunctionRef, Meaning, Namespace, Path, Special, TypeRef, fail, parse_source, range_of
+from gpujit.frontend.lang import (
+    FunctionRef,
+    Meaning,
+    Namespace,
+    Path,
+    Special,
+    TypeRef,
+    fail,
+    parse_python,
+    parse_source,
+    range_of,
+)
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
@@ -384,9 +395,12 @@ class ArchiveResolver:
                 return T.NONE
             if isinstance(node.value, str):
                 try:
-                    inner = ast.parse(node.value, mode="eval").body
+                    (statement,) = parse_python(node.value).body
                 except (SyntaxError, ValueError, RecursionError, MemoryError):
-                    raise fail(f"{node.value[:80]!r} is no type", source, node, self.file) from None
+                    statement = ast.Pass()
+                if not isinstance(statement, ast.Expr):
+                    raise fail(f"{node.value[:80]!r} is no type", source, node, self.file)
+                inner = statement.value
                 for part in ast.walk(inner):
                     # Places in the inner text are none of the file's.
                     ast.copy_location(part, node)

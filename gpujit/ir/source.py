@@ -8,6 +8,8 @@ from dataclasses import dataclass
 # Lines shown before and after a highlighted one.
 _CONTEXT_BEFORE = 3
 _CONTEXT_AFTER = 1
+# Characters shown of a line.
+_WIDTH = 400
 
 
 class Source:
@@ -87,14 +89,23 @@ class SourceRange:
         shown = []
         last = min(self.end_line, self.line + 8, len(lines))
         for number in range(max(1, self.line - _CONTEXT_BEFORE), min(len(lines), last + _CONTEXT_AFTER) + 1):
-            text = lines[number - 1][:400]
-            shown.append(f"    {text}".rstrip())
-            if self.line <= number <= last:
-                start = self.column if number == self.line else len(text) - len(text.lstrip())
-                end = self.end_column if number == self.end_line else len(text)
-                mark = "~" * max(end - start, 1)
-                shown.append(" " * (4 + start) + mark + (" <--- HERE" if number == self.line else ""))
+            text = lines[number - 1]
+            if not self.line <= number <= last:
+                shown.append(f"    {text[:_WIDTH]}".rstrip())
+                continue
+            start = _characters(text, self.column) if number == self.line else len(text) - len(text.lstrip())
+            end = _characters(text, self.end_column) if number == self.end_line else len(text)
+            # Of a very long line, what lies around the range.
+            cut = max(0, min(start - _WIDTH // 4, len(text) - _WIDTH))
+            start, end = start - cut, min(end - cut, _WIDTH)
+            shown.append(f"    {text[cut : cut + _WIDTH]}".rstrip())
+            shown.append(" " * (4 + start) + "~" * max(end - start, 1) + (" <--- HERE" if number == self.line else ""))
         return "\n".join(shown)
+
+
+def _characters(text: str, column: int) -> int:
+    """How many characters stand before a byte column."""
+    return column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from gpujit.ir.values import Array
-from gpujit.ops.numeric import in_blocks
+from gpujit.ops.numeric import blocks_into, in_blocks
 from gpujit.ops.pointwise import FLOAT_ONLY, FLOAT_OR_COMPLEX, NO_BOOL, REAL_ONLY
 from gpujit.ops.registry import library, out_form, pointwise
 from gpujit.ops.special import erf_flat
@@ -21,13 +21,13 @@ _REAL_NUMBERS = {**NO_BOOL, **REAL_ONLY}
 # ---------------------------------------------------------------------------------------- pieces of straight lines
 
 
-@pointwise("aten::relu(Tensor self) -> Tensor", refuse=_REAL_NUMBERS, inplace=True, out="out", onnx="Relu")
+@pointwise("aten::relu(Tensor self) -> Tensor", refuse=_REAL_NUMBERS, inplace=True, out="out", onnx="Relu", into=True)
 def relu(m: Any, x: Array) -> Array:
     """max(x, 0); NaN stays NaN."""
     return m.maximum(x, 0)
 
 
-@pointwise("aten::relu6(Tensor self) -> Tensor", refuse=_REAL_NUMBERS, inplace=True)
+@pointwise("aten::relu6(Tensor self) -> Tensor", refuse=_REAL_NUMBERS, inplace=True, into=True)
 def relu6(m: Any, x: Array) -> Array:
     """``x`` kept within 0 and 6."""
     return m.minimum(m.maximum(x, 0), 6)
@@ -35,7 +35,7 @@ def relu6(m: Any, x: Array) -> Array:
 
 @pointwise(
     "aten::hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor",
-    refuse=_REAL_NUMBERS, inplace=True, out="out",
+    refuse=_REAL_NUMBERS, inplace=True, out="out", into=True,
 )  # fmt: skip
 def hardtanh(m: Any, x: Array, low: Any, high: Any) -> Array:
     """``x`` kept within the two numbers."""
@@ -48,8 +48,19 @@ def hardtanh(m: Any, x: Array, low: Any, high: Any) -> Array:
     return m.minimum(m.maximum(x, low), high)
 
 
+def _leaky_relu_into(m: Any, out: Array, x: Array, slope: Any) -> Any:
+    if out is x or not 0 < slope <= 1:
+        return NotImplemented
+    m.maximum(x, m.multiply(x, slope, out=out), out=out)
+    return None
+
+
 @pointwise(
-    "aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out"
+    "aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor",
+    refuse=FLOAT_ONLY,
+    inplace=True,
+    out="out",
+    into=_leaky_relu_into,
 )
 def leaky_relu(m: Any, x: Array, slope: Any) -> Array:
     """``x`` above zero, slope * x below."""
@@ -59,9 +70,18 @@ def leaky_relu(m: Any, x: Array, slope: Any) -> Array:
     return m.where(x > 0, x, y)
 
 
+def _threshold_into(m: Any, out: Array, x: Array, limit: Any, value: Any) -> None:
+    if x.dtype.kind in "iu":
+        limit, value = int(limit), int(value)
+    below = m.less_equal(x, limit)
+    if out is not x:
+        m.copyto(out, x)
+    m.copyto(out, value, where=below)
+
+
 @pointwise(
     "aten::threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor",
-    refuse=_REAL_NUMBERS, inplace=True, out="out",
+    refuse=_REAL_NUMBERS, inplace=True, out="out", into=_threshold_into,
 )  # fmt: skip
 def threshold(m: Any, x: Array, limit: Any, value: Any) -> Array:
     """``x`` above the limit, ``value`` elsewhere; NaN stays NaN."""
@@ -70,13 +90,32 @@ def threshold(m: Any, x: Array, limit: Any, value: Any) -> Array:
     return m.where(x <= limit, value, x)
 
 
-@pointwise("aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", refuse=FLOAT_ONLY, out="out")
+def _hardshrink_into(m: Any, out: Array, x: Array, lambd: Any) -> None:
+    inside = (x >= -lambd) & (x <= lambd)
+    if out is not x:
+        m.copyto(out, x)
+    m.copyto(out, 0, where=inside)
+
+
+@pointwise(
+    "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", refuse=FLOAT_ONLY, out="out", into=_hardshrink_into
+)
 def hardshrink(m: Any, x: Array, lambd: Any) -> Array:
     """``x`` outside [-lambd, lambd], 0 inside."""
     return m.where((x >= -lambd) & (x <= lambd), 0, x)
 
 
-@pointwise("aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", refuse=FLOAT_ONLY, out="out")
+def _softshrink_into(m: Any, out: Array, x: Array, lambd: Any) -> Any:
+    if out is x or not lambd >= 0:
+        return NotImplemented
+    m.minimum(m.maximum(x, -lambd, out=out), lambd, out=out)
+    m.subtract(x, out, out=out)
+    return None
+
+
+@pointwise(
+    "aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", refuse=FLOAT_ONLY, out="out", into=_softshrink_into
+)
 def softshrink(m: Any, x: Array, lambd: Any) -> Array:
     """``x`` moved by ``lambd`` towards zero, and 0 where that would cross it."""
     if not lambd >= 0:
@@ -84,7 +123,13 @@ def softshrink(m: Any, x: Array, lambd: Any) -> Array:
     return x - m.minimum(m.maximum(x, -lambd), lambd)
 
 
-@pointwise("aten::hardsigmoid(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
+def _hardsigmoid_into(m: Any, out: Array, x: Array) -> Any:
+    return blocks_into(m, out, _hardsigmoid, x)
+
+
+@pointwise(
+    "aten::hardsigmoid(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out", into=_hardsigmoid_into
+)
 def hardsigmoid(m: Any, x: Array) -> Array:
     """min(max(x + 3, 0), 6) / 6."""
     return in_blocks(m, _hardsigmoid, x)
@@ -98,7 +143,11 @@ def _hardsigmoid(m: Any, x: Any) -> Any:
     return y
 
 
-@pointwise("aten::hardswish(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
+def _hardswish_into(m: Any, out: Array, x: Array) -> Any:
+    return blocks_into(m, out, _hardswish, x)
+
+
+@pointwise("aten::hardswish(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out", into=_hardswish_into)
 def hardswish(m: Any, x: Array) -> Array:
     """x * min(max(x + 3, 0), 6) / 6."""
     return in_blocks(m, _hardswish, x)
@@ -151,9 +200,16 @@ def rrelu(m: Any, x: Array, lower: Any, upper: Any, training: bool, generator: A
 # ------------------------------------------------------------------------------------------------ exponential pieces
 
 
+def _elu_into(m: Any, out: Array, x: Array, alpha: Any, scale: Any, input_scale: Any) -> Any:
+    def block(m: Any, x: Any) -> Any:
+        return elu(m, x, alpha, scale, input_scale)
+
+    return blocks_into(m, out, block, x)
+
+
 @pointwise(
     "aten::elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor",
-    refuse=FLOAT_ONLY, inplace=True, out="out",
+    refuse=FLOAT_ONLY, inplace=True, out="out", into=_elu_into,
 )  # fmt: skip
 def elu(m: Any, x: Array, alpha: Any, scale: Any, input_scale: Any) -> Array:
     """scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
@@ -163,7 +219,13 @@ def elu(m: Any, x: Array, alpha: Any, scale: Any, input_scale: Any) -> Array:
     return m.where(x > 0, above, below if factor == 1 else below * factor)
 
 
-@pointwise("aten::celu(Tensor self, Scalar alpha=1.) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
+def _celu_into(m: Any, out: Array, x: Array, alpha: Any) -> Any:
+    return _elu_into(m, out, x, alpha, 1, 1 / alpha) if alpha else NotImplemented
+
+
+@pointwise(
+    "aten::celu(Tensor self, Scalar alpha=1.) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out", into=_celu_into
+)
 def celu(m: Any, x: Array, alpha: Any) -> Array:
     """``x`` above zero, alpha * (exp(x / alpha) - 1) below."""
     if alpha == 0:
@@ -171,13 +233,29 @@ def celu(m: Any, x: Array, alpha: Any) -> Array:
     return elu(m, x, alpha, 1, 1 / alpha)
 
 
-@pointwise("aten::selu(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True)
+def _selu_into(m: Any, out: Array, x: Array) -> Any:
+    return blocks_into(m, out, selu, x)
+
+
+@pointwise("aten::selu(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, into=_selu_into)
 def selu(m: Any, x: Array) -> Array:
     """elu with the constants that keep mean 0 and variance 1 (Klambauer and others 2017)."""
     return elu(m, x, 1.6732632423543772, 1.0507009873554805, 1)
 
 
-@pointwise("aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", refuse=FLOAT_ONLY, out="out")
+def _softplus_into(m: Any, out: Array, x: Array, beta: Any, limit: Any) -> Any:
+    def block(m: Any, x: Any) -> Any:
+        return softplus(m, x, beta, limit)
+
+    return blocks_into(m, out, block, x)
+
+
+@pointwise(
+    "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
+    refuse=FLOAT_ONLY,
+    out="out",
+    into=_softplus_into,
+)
 def softplus(m: Any, x: Array, beta: Any, limit: Any) -> Array:
     """log(1 + exp(beta * x)) / beta, and ``x`` itself where beta * x exceeds the limit."""
     z = x if beta == 1 else x * beta
@@ -185,7 +263,11 @@ def softplus(m: Any, x: Array, beta: Any, limit: Any) -> Array:
     return m.where(z > limit, x, y if beta == 1 else y / beta)
 
 
-@pointwise("aten::log_sigmoid(Tensor self) -> Tensor", refuse=FLOAT_ONLY, out="out")
+def _log_sigmoid_into(m: Any, out: Array, x: Array) -> Any:
+    return blocks_into(m, out, log_sigmoid, x)
+
+
+@pointwise("aten::log_sigmoid(Tensor self) -> Tensor", refuse=FLOAT_ONLY, out="out", into=_log_sigmoid_into)
 def log_sigmoid(m: Any, x: Array) -> Array:
     """log(sigmoid(x)), finite far below zero."""
     return m.minimum(x, 0) - m.log1p(m.exp(-m.absolute(x)))
@@ -209,7 +291,11 @@ out_form(
 )
 
 
-@pointwise("aten::silu(Tensor self) -> Tensor", refuse=FLOAT_OR_COMPLEX, inplace=True, out="out")
+def _silu_into(m: Any, out: Array, x: Array) -> Any:
+    return blocks_into(m, out, _silu, x)
+
+
+@pointwise("aten::silu(Tensor self) -> Tensor", refuse=FLOAT_OR_COMPLEX, inplace=True, out="out", into=_silu_into)
 def silu(m: Any, x: Array) -> Array:
     """x / (1 + exp(-x))."""
     return in_blocks(m, _silu, x)
@@ -222,7 +308,11 @@ def _silu(m: Any, x: Any) -> Any:
     return m.divide(x, y, out=y)
 
 
-@pointwise("aten::mish(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
+def _mish_into(m: Any, out: Array, x: Array) -> Any:
+    return blocks_into(m, out, _mish, x)
+
+
+@pointwise("aten::mish(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out", into=_mish_into)
 def mish(m: Any, x: Array) -> Array:
     """x * tanh(log(1 + exp(x)))."""
     return in_blocks(m, _mish, x)
@@ -236,7 +326,18 @@ def _mish(m: Any, x: Any) -> Any:
     return y
 
 
-@pointwise('aten::gelu(Tensor self, *, str approximate="none") -> Tensor', refuse=FLOAT_ONLY, inplace=True, out="out")
+def _gelu_into(m: Any, out: Array, x: Array, approximate: str) -> Any:
+    function = {"none": _gelu, "tanh": _gelu_tanh}.get(approximate)
+    return NotImplemented if function is None else blocks_into(m, out, function, x)
+
+
+@pointwise(
+    'aten::gelu(Tensor self, *, str approximate="none") -> Tensor',
+    refuse=FLOAT_ONLY,
+    inplace=True,
+    out="out",
+    into=_gelu_into,
+)
 def gelu(m: Any, x: Array, approximate: str) -> Array:
     """x times the normal distribution's probability below it; ``tanh`` takes the usual approximation."""
     if approximate == "none":

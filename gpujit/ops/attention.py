@@ -13,6 +13,7 @@ from gpujit.ir.dtypes import BOOL_
 from gpujit.ir.values import Array
 from gpujit.ops.matmul import check_same_dtype, gelu, linear
 from gpujit.ops.registry import library
+from gpujit.ops.rules_products import attention_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 _SDPA = "aten::scaled_dot_product_attention"
@@ -94,7 +95,8 @@ def attend(
 
 @library(
     "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
-    "float dropout_p=0., bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor"
+    "float dropout_p=0., bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
+    type_rule=attention_type,
 )
 def scaled_dot_product_attention(
     xp: Any,

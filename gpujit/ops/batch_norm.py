@@ -8,6 +8,7 @@ from gpujit.ir.dtypes import FLOAT32, HALF_TYPES
 from gpujit.ir.values import Array
 from gpujit.ops.axes import need_floating, sum_squares, total
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rules import same_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 Three = tuple[Array, Array, Array]
@@ -103,6 +104,7 @@ _BATCH = "Tensor input, Tensor? weight, Tensor? bias"
     f"aten::batch_norm({_BATCH}, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, "
     "bool cudnn_enabled) -> Tensor",
     half="native",
+    type_rule=same_type,
 )
 def batch_norm(
     m: Any,

@@ -1,7 +1,8 @@
 """Bessel functions of order 0 and 1, modified ones, and the Airy function. All in float64.
 
 Source: S. L. Moshier, Cephes Mathematical Library (j0.c, j1.c, i0.c, i1.c, k0.c, k1.c, airy.c); coefficients come
-highest order first.
+highest order first. As in PyTorch, the denominators of the plain Bessel functions and of Airy's below zero go without
+the leading term x**n that Cephes has: up to 5 that costs 1e-8, beyond 9e-7, below zero 2e-6.
 """
 
 from __future__ import annotations

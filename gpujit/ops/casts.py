@@ -11,6 +11,8 @@ from gpujit.ir.values import Array, Device
 from gpujit.ops.create import OPTIONS, check_layout
 from gpujit.ops.layout import cast, copy_format, copy_preserved, dtype_of, has_format, module_for, on_device, out_forms
 from gpujit.ops.registry import library, view
+from gpujit.ops.rules import same_type
+from gpujit.ops.rules_views import cast_as_type, cast_type, shape_as_tensor_type
 from gpujit.support.errors import DTypeError, OpError
 
 
@@ -30,7 +32,8 @@ def converted(
 
 @view(
     "aten::to.device(Tensor(a) self, Device device, ScalarType dtype, bool non_blocking=False, bool copy=False, "
-    "MemoryFormat? memory_format=None) -> Tensor(a)"
+    "MemoryFormat? memory_format=None) -> Tensor(a)",
+    type_rule=cast_type,
 )
 def to_device(
     xp: Any, x: Array, device: Device, dtype: int, non_blocking: bool, copy: bool, memory_format: int | None
@@ -41,7 +44,8 @@ def to_device(
 
 @view(
     "aten::to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False, "
-    "MemoryFormat? memory_format=None) -> Tensor(a)"
+    "MemoryFormat? memory_format=None) -> Tensor(a)",
+    type_rule=cast_type,
 )
 def to_dtype(xp: Any, x: Array, dtype: int, non_blocking: bool, copy: bool, memory_format: int | None) -> Array:
     """The tensor with a dtype; itself when nothing changes."""
@@ -57,7 +61,8 @@ def _beside(xp: Any, x: Array, other: Array) -> Array:
 
 @view(
     "aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False, "
-    "MemoryFormat? memory_format=None) -> Tensor(a)"
+    "MemoryFormat? memory_format=None) -> Tensor(a)",
+    type_rule=cast_as_type,
 )
 def to_other(xp: Any, x: Array, other: Array, non_blocking: bool, copy: bool, memory_format: int | None) -> Array:
     """The tensor with the dtype and on the device of ``other``; itself when nothing changes."""
@@ -69,7 +74,8 @@ def to_other(xp: Any, x: Array, other: Array, non_blocking: bool, copy: bool, me
 
 @view(
     f"aten::to.dtype_layout(Tensor(a) self, *, {OPTIONS}, bool non_blocking=False, bool copy=False, "
-    "MemoryFormat? memory_format=None) -> Tensor(a)"
+    "MemoryFormat? memory_format=None) -> Tensor(a)",
+    type_rule=cast_type,
 )
 def to_dtype_layout(
     xp: Any,
@@ -89,7 +95,8 @@ def to_dtype_layout(
 
 @view(
     "aten::to.prim_Device(Tensor(a) self, Device? device, int? dtype=None, bool non_blocking=False, bool copy=False) "
-    "-> Tensor(b|a)"
+    "-> Tensor(b|a)",
+    type_rule=cast_type,
 )
 def to_prim_device(
     xp: Any, x: Array, device: Device | None, dtype: int | None, non_blocking: bool, copy: bool
@@ -98,13 +105,18 @@ def to_prim_device(
     return converted(xp, x, dtype, device, copy, None, "aten::to")
 
 
-@view("aten::to.prim_dtype(Tensor(a) self, int? dtype=None, bool non_blocking=False, bool copy=False) -> Tensor(b|a)")
+@view(
+    "aten::to.prim_dtype(Tensor(a) self, int? dtype=None, bool non_blocking=False, bool copy=False) -> Tensor(b|a)",
+    type_rule=cast_type,
+)
 def to_prim_dtype(xp: Any, x: Array, dtype: int | None, non_blocking: bool, copy: bool) -> Array:
     """The tensor with a dtype; itself when nothing changes."""
     return converted(xp, x, dtype, None, copy, None, "aten::to")
 
 
-@view("aten::to.prim_other(Tensor(a) self, bool non_blocking=False, bool copy=False) -> Tensor(b|a)")
+@view(
+    "aten::to.prim_other(Tensor(a) self, bool non_blocking=False, bool copy=False) -> Tensor(b|a)", type_rule=cast_type
+)
 def to_prim_other(xp: Any, x: Array, non_blocking: bool, copy: bool) -> Array:
     """The tensor itself, or a copy."""
     return copy_preserved(xp, x) if copy else x
@@ -113,6 +125,7 @@ def to_prim_other(xp: Any, x: Array, non_blocking: bool, copy: bool) -> Array:
 @library(
     f"aten::_to_copy(Tensor self, *, {OPTIONS}, bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor",
     half="native",
+    type_rule=cast_type,
 )
 def to_copy(
     xp: Any,
@@ -129,7 +142,7 @@ def to_copy(
     return converted(xp, x, dtype, device, True, memory_format, "aten::_to_copy")
 
 
-@library("aten::type_as(Tensor self, Tensor other) -> Tensor", half="native")
+@library("aten::type_as(Tensor self, Tensor other) -> Tensor", half="native", type_rule=cast_as_type)
 def type_as(xp: Any, x: Array, other: Array) -> Array:
     """The tensor with the dtype and on the device of ``other``; itself when nothing changes."""
     return cast(_beside(xp, x, other), other.dtype)
@@ -151,7 +164,7 @@ def _declare_casts() -> None:
 _declare_casts()
 
 
-@view("aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)")
+@view("aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)", type_rule=same_type)
 def contiguous(xp: Any, x: Array, memory_format: int) -> Array:
     """The tensor itself when it has the memory format, else a copy that has."""
     if memory_format == 0:
@@ -176,20 +189,20 @@ def _declare_identities() -> None:
             """The tensor itself."""
             return x
 
-        view(text)(itself)
+        view(text, type_rule=same_type)(itself)
     for name in ("lift", "lift_fresh_copy"):
 
         def copied(xp: Any, x: Array) -> Array:
             """A copy."""
             return copy_preserved(xp, x)
 
-        library(f"aten::{name}(Tensor self) -> Tensor", half="native", out="out")(copied)
+        library(f"aten::{name}(Tensor self) -> Tensor", half="native", out="out", type_rule=same_type)(copied)
 
 
 _declare_identities()
 
 
-@view("aten::positive(Tensor(a) self) -> Tensor(a)")
+@view("aten::positive(Tensor(a) self) -> Tensor(a)", type_rule=same_type)
 def positive(xp: Any, x: Array) -> Array:
     """The tensor itself. Raises DTypeError for bool."""
     if x.dtype == BOOL_:
@@ -206,15 +219,15 @@ def _declare_conjugates() -> None:
         """The negative, as a copy, since NumPy has no lazy one."""
         return xp.asarray(-x)
 
-    view("aten::_conj(Tensor(a) self) -> Tensor(a)")(conjugate)
-    view("aten::conj(Tensor(a) self) -> Tensor(a)")(conjugate)
-    view("aten::_neg_view(Tensor(a) self) -> Tensor(a)")(negative)
+    view("aten::_conj(Tensor(a) self) -> Tensor(a)", type_rule=same_type)(conjugate)
+    view("aten::conj(Tensor(a) self) -> Tensor(a)", type_rule=same_type)(conjugate)
+    view("aten::_neg_view(Tensor(a) self) -> Tensor(a)", type_rule=same_type)(negative)
 
 
 _declare_conjugates()
 
 
-@library("aten::_shape_as_tensor(Tensor self) -> Tensor", half="native")
+@library("aten::_shape_as_tensor(Tensor self) -> Tensor", half="native", type_rule=shape_as_tensor_type)
 def shape_as_tensor(xp: Any, x: Array) -> Array:
     """The sizes of all dims as an int64 tensor."""
     return np.array(x.shape, INT64)

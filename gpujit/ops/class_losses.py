@@ -10,6 +10,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.axes import total
 from gpujit.ops.losses import MEAN, reduced
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rules_reduce import class_loss_type, ctc_loss_type
 from gpujit.ops.softmax import log_softmax_rows
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -85,7 +86,7 @@ def _declare_nll(name: str, ndims: tuple[int, ...]) -> None:
         if x.ndim not in ndims:
             raise ShapeError(f"{op}: expected scores of {' or '.join(map(str, ndims))} dims, found shape {x.shape}")
 
-    @reduction(f"{op}({_NLL}) -> Tensor", out="out")
+    @reduction(f"{op}({_NLL}) -> Tensor", out="out", type_rule=class_loss_type)
     def loss(m: Any, x: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int) -> Array:
         """Minus the score of the labelled class, times its weight; the mean is weighted too."""
         check(x)
@@ -133,7 +134,7 @@ _declare_nll("nll_loss", (1, 2))
 _declare_nll("nll_loss2d", (4,))
 
 
-@reduction(f"aten::nll_loss_nd({_NLL}) -> Tensor")
+@reduction(f"aten::nll_loss_nd({_NLL}) -> Tensor", type_rule=class_loss_type)
 def nll_loss_nd(m: Any, x: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int) -> Array:
     """Minus the score of the labelled class, classes along dim 1 (dim 0 of a single vector)."""
     return _nll(m, x, target, weight, reduction, ignore_index, "aten::nll_loss_nd")[0]
@@ -142,7 +143,8 @@ def nll_loss_nd(m: Any, x: Array, target: Array, weight: Array | None, reduction
 @reduction(
     "aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt "
     "ignore_index=-100, "
-    "float label_smoothing=0.) -> Tensor"
+    "float label_smoothing=0.) -> Tensor",
+    type_rule=class_loss_type,
 )
 def cross_entropy_loss(
     m: Any, x: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int, label_smoothing: float
@@ -189,6 +191,7 @@ def cross_entropy_loss(
     "aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, "
     "int reduction=1) -> Tensor",
     out="out",
+    type_rule=class_loss_type,
 )
 def multi_margin_loss(
     m: Any, x: Array, target: Array, p: float, margin: float, weight: Array | None, reduction: int
@@ -366,7 +369,8 @@ _CTC = "int blank=0, int reduction=1, bool zero_infinity=False) -> Tensor"
 
 
 @reduction(
-    f"aten::ctc_loss.IntList(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, {_CTC}"
+    f"aten::ctc_loss.IntList(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, {_CTC}",
+    type_rule=ctc_loss_type,
 )
 def ctc_loss(
     m: Any,
@@ -389,7 +393,8 @@ def _as_list(x: Array, op: str) -> list[int]:
 
 
 @reduction(
-    f"aten::ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, {_CTC}"
+    f"aten::ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, {_CTC}",
+    type_rule=ctc_loss_type,
 )
 def ctc_loss_tensor(
     m: Any,

@@ -6,6 +6,7 @@ Stacked decorators declare from the bottom up: the overload nearest to the body 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from gpujit.ir.values import Array
@@ -26,11 +27,15 @@ def _declare_comparison(name: str, function: str, onnx: str | None) -> None:
     refuse = {} if name in ("eq", "ne") else REAL_ONLY
 
     @pointwise(
-        f"aten::{name}.Scalar(Tensor self, Scalar other) -> Tensor", result="bool", refuse=refuse, out="Scalar_out"
+        f"aten::{name}.Scalar(Tensor self, Scalar other) -> Tensor",
+        result="bool",
+        refuse=refuse,
+        out="Scalar_out",
+        into=True,
     )
     @pointwise(
         f"aten::{name}.Tensor(Tensor self, Tensor other) -> Tensor",
-        result="bool", refuse=refuse, out="Tensor_out", onnx=onnx,
+        result="bool", refuse=refuse, out="Tensor_out", onnx=onnx, into=True,
     )  # fmt: skip
     def body(m: Any, a: Array, b: Any) -> Array:
         """That comparison of every pair, as bools; beside NaN only ``ne`` holds."""
@@ -50,7 +55,7 @@ for _long, _short in (
 
 
 def _declare_test(name: str, function: str, out: str | None) -> None:
-    @pointwise(f"aten::{name}(Tensor self) -> Tensor", result="bool", out=out)
+    @pointwise(f"aten::{name}(Tensor self) -> Tensor", result="bool", out=out, into=True)
     def body(m: Any, x: Array) -> Array:
         """That property of every element, as bools."""
         return getattr(m, function)(x)
@@ -60,13 +65,24 @@ for _name, _out in (("isnan", "out"), ("isinf", "out"), ("isfinite", None)):
     _declare_test(_name, _name, _out)
 
 
-@pointwise("aten::isposinf(Tensor self) -> Tensor", result="bool", refuse=REAL_ONLY, out="out")
+def _equals_into(number: float) -> Callable[..., None]:
+    def into(m: Any, out: Array, x: Array) -> None:
+        m.equal(x, number, out=out)
+
+    return into
+
+
+@pointwise(
+    "aten::isposinf(Tensor self) -> Tensor", result="bool", refuse=REAL_ONLY, out="out", into=_equals_into(math.inf)
+)
 def isposinf(m: Any, x: Array) -> Array:
     """Whether an element is +inf."""
     return x == math.inf
 
 
-@pointwise("aten::isneginf(Tensor self) -> Tensor", result="bool", refuse=REAL_ONLY, out="out")
+@pointwise(
+    "aten::isneginf(Tensor self) -> Tensor", result="bool", refuse=REAL_ONLY, out="out", into=_equals_into(-math.inf)
+)
 def isneginf(m: Any, x: Array) -> Array:
     """Whether an element is -inf."""
     return x == -math.inf
@@ -103,11 +119,17 @@ def allclose(xp: Any, a: Array, b: Array, rtol: float, atol: float, equal_nan: b
     return bool(isclose(xp, a, b, rtol, atol, equal_nan).all())
 
 
+@library("aten::equal(Tensor self, Tensor other) -> bool")
+def equal(xp: Any, a: Array, b: Array) -> bool:
+    """Whether shapes and all elements are equal; NaN equals nothing."""
+    return a.shape == b.shape and bool((a == b).all())
+
+
 # ---------------------------------------------------------------------------------------------- logic and bits
 
 
 def _declare_logic(name: str) -> None:
-    @pointwise(f"aten::{name}(Tensor self, Tensor other) -> Tensor", result="bool", inplace=True, out="out")
+    @pointwise(f"aten::{name}(Tensor self, Tensor other) -> Tensor", result="bool", inplace=True, out="out", into=True)
     def body(m: Any, a: Array, b: Array) -> Array:
         """That connective of the truth of both elements, as bools; everything but zero is true."""
         return getattr(m, name)(a, b)
@@ -117,7 +139,7 @@ for _name in ("logical_and", "logical_or", "logical_xor"):
     _declare_logic(_name)
 
 
-@pointwise("aten::logical_not(Tensor self) -> Tensor", result="bool", inplace=True, out="out", onnx="Not")
+@pointwise("aten::logical_not(Tensor self) -> Tensor", result="bool", inplace=True, out="out", onnx="Not", into=True)
 def logical_not(m: Any, x: Array) -> Array:
     """Whether an element is zero."""
     return m.logical_not(x)
@@ -132,18 +154,21 @@ def _declare_bits(name: str) -> None:
         f"aten::bitwise_{name}.Scalar_Tensor(Scalar self, Tensor other) -> Tensor",
         refuse=_BITS_ONLY,
         out="Scalar_Tensor_out",
+        into=True,
     )
     @pointwise(
         f"aten::bitwise_{name}.Scalar(Tensor self, Scalar other) -> Tensor",
         refuse=_BITS_ONLY,
         inplace=True,
         out="Scalar_out",
+        into=True,
     )
     @pointwise(
         f"aten::bitwise_{name}.Tensor(Tensor self, Tensor other) -> Tensor",
         refuse=_BITS_ONLY,
         inplace=True,
         out="Tensor_out",
+        into=True,
     )
     def body(m: Any, a: Any, b: Any) -> Array:
         """That connective of the bits of both; of bools their logic."""
@@ -161,7 +186,7 @@ for _name in ("and", "or", "xor"):
     _declare_bits(_name)
 
 
-@pointwise("aten::bitwise_not(Tensor self) -> Tensor", refuse=_BITS_ONLY, inplace=True, out="out")
+@pointwise("aten::bitwise_not(Tensor self) -> Tensor", refuse=_BITS_ONLY, inplace=True, out="out", into=True)
 def bitwise_not(m: Any, x: Array) -> Array:
     """All bits turned over; of bools the opposite."""
     return m.invert(x)
@@ -171,12 +196,20 @@ def _declare_shift(direction: str) -> None:
     name, function = f"bitwise_{direction}_shift", f"{direction}_shift"
 
     @pointwise(
-        f"aten::{name}.Scalar_Tensor(Scalar self, Tensor other) -> Tensor", refuse=_SHIFTS_ONLY, out="Scalar_Tensor_out"
+        f"aten::{name}.Scalar_Tensor(Scalar self, Tensor other) -> Tensor",
+        refuse=_SHIFTS_ONLY,
+        out="Scalar_Tensor_out",
+        into=True,
     )
     @pointwise(
-        f"aten::{name}.Tensor_Scalar(Tensor self, Scalar other) -> Tensor", refuse=_SHIFTS_ONLY, out="Tensor_Scalar_out"
+        f"aten::{name}.Tensor_Scalar(Tensor self, Scalar other) -> Tensor",
+        refuse=_SHIFTS_ONLY,
+        out="Tensor_Scalar_out",
+        into=True,
     )
-    @pointwise(f"aten::{name}.Tensor(Tensor self, Tensor other) -> Tensor", refuse=_SHIFTS_ONLY, out="Tensor_out")
+    @pointwise(
+        f"aten::{name}.Tensor(Tensor self, Tensor other) -> Tensor", refuse=_SHIFTS_ONLY, out="Tensor_out", into=True
+    )
     def body(m: Any, a: Any, b: Any) -> Array:
         """Bits moved by ``b`` places; by a negative or too large number all of them leave, but the sign stays."""
         return getattr(m, function)(a, b)
@@ -201,7 +234,7 @@ _declare_shift("right")
 
 
 def _declare_extremum(name: str, function: str, onnx: str | None = None) -> None:
-    @pointwise(f"aten::{name}(Tensor self, Tensor other) -> Tensor", refuse=REAL_ONLY, out="out", onnx=onnx)
+    @pointwise(f"aten::{name}(Tensor self, Tensor other) -> Tensor", refuse=REAL_ONLY, out="out", onnx=onnx, into=True)
     def body(m: Any, a: Array, b: Array) -> Array:
         """The smaller or larger of both; NaN wins, but in ``fmin`` and ``fmax``, which take the other."""
         return getattr(m, function)(a, b)
@@ -218,11 +251,11 @@ _NO_CLAMP = {**NO_BOOL, **REAL_ONLY}
 
 @pointwise(
     "aten::clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor",
-    operands=("self", "min", "max"), refuse=REAL_ONLY, inplace=True, out="Tensor_out",
+    operands=("self", "min", "max"), refuse=REAL_ONLY, inplace=True, out="Tensor_out", into=True,
 )  # fmt: skip
 @pointwise(
     "aten::clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor",
-    operands=("self", "min", "max"), refuse=_NO_CLAMP, inplace=True, out="out",
+    operands=("self", "min", "max"), refuse=_NO_CLAMP, inplace=True, out="out", into=True,
 )  # fmt: skip
 def clamp(m: Any, x: Array, low: Any, high: Any) -> Array:
     """min(max(x, low), high): ``high`` wins where the bounds cross, NaN anywhere gives NaN."""
@@ -238,11 +271,15 @@ alias("aten::clip", "aten::clamp")
 
 
 @pointwise(
-    "aten::clamp_min.Tensor(Tensor self, Tensor min) -> Tensor", refuse=REAL_ONLY, inplace=True, out="Tensor_out"
+    "aten::clamp_min.Tensor(Tensor self, Tensor min) -> Tensor",
+    refuse=REAL_ONLY,
+    inplace=True,
+    out="Tensor_out",
+    into=True,
 )
 @pointwise(
     "aten::clamp_min(Tensor self, Scalar min) -> Tensor",
-    operands=("self", "min"), refuse=_NO_CLAMP, inplace=True, out="out",
+    operands=("self", "min"), refuse=_NO_CLAMP, inplace=True, out="out", into=True,
 )  # fmt: skip
 def clamp_min(m: Any, x: Array, low: Any) -> Array:
     """max(x, low)."""
@@ -250,11 +287,15 @@ def clamp_min(m: Any, x: Array, low: Any) -> Array:
 
 
 @pointwise(
-    "aten::clamp_max.Tensor(Tensor self, Tensor max) -> Tensor", refuse=REAL_ONLY, inplace=True, out="Tensor_out"
+    "aten::clamp_max.Tensor(Tensor self, Tensor max) -> Tensor",
+    refuse=REAL_ONLY,
+    inplace=True,
+    out="Tensor_out",
+    into=True,
 )
 @pointwise(
     "aten::clamp_max(Tensor self, Scalar max) -> Tensor",
-    operands=("self", "max"), refuse=_NO_CLAMP, inplace=True, out="out",
+    operands=("self", "max"), refuse=_NO_CLAMP, inplace=True, out="out", into=True,
 )  # fmt: skip
 def clamp_max(m: Any, x: Array, high: Any) -> Array:
     """min(x, high)."""
@@ -271,12 +312,32 @@ def _check_condition(condition: Any) -> None:
         )
 
 
-@pointwise("aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor", operands=("self", "other"))
-@pointwise("aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor", operands=("self", "other"))
-@pointwise("aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor", operands=("self", "other"))
+def _where_into(m: Any, out: Array, condition: Array, a: Any, b: Any) -> Any:
+    if condition.dtype.kind != "b":
+        return NotImplemented
+    m.copyto(out, b)
+    m.copyto(out, a, where=condition)
+    return None
+
+
+@pointwise(
+    "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor",
+    operands=("self", "other"),
+    into=_where_into,
+)
+@pointwise(
+    "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor",
+    operands=("self", "other"),
+    into=_where_into,
+)
+@pointwise(
+    "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor",
+    operands=("self", "other"),
+    into=_where_into,
+)
 @pointwise(
     "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor",
-    operands=("self", "other"), out="self_out", onnx="Where",
+    operands=("self", "other"), out="self_out", onnx="Where", into=_where_into,
 )  # fmt: skip
 def where(m: Any, condition: Array, a: Any, b: Any) -> Array:
     """``a`` where the condition holds, ``b`` elsewhere."""
@@ -314,9 +375,19 @@ def _check_mask(mask: Any) -> None:
         )
 
 
+def _masked_fill_into(m: Any, out: Array, x: Array, mask: Array, value: Any) -> Any:
+    if mask.dtype.kind != "b" or getattr(value, "ndim", 0):
+        return NotImplemented
+    number = fill_value("aten::masked_fill", value.item() if hasattr(value, "dtype") else value, x.dtype, m)
+    if out is not x:
+        m.copyto(out, x)
+    m.copyto(out, number, where=mask)
+    return None
+
+
 @pointwise(
     "aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor",
-    result="first", operands=("self",), inplace=True, out="Scalar_out",
+    result="first", operands=("self",), inplace=True, out="Scalar_out", into=_masked_fill_into,
 )  # fmt: skip
 def masked_fill(m: Any, x: Array, mask: Array, value: Any) -> Array:
     """``value`` where the mask holds, ``x`` elsewhere, in the dtype of ``x``."""
@@ -326,7 +397,7 @@ def masked_fill(m: Any, x: Array, mask: Array, value: Any) -> Array:
 
 @pointwise(
     "aten::masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor",
-    result="first", operands=("self",), inplace=True, out="Tensor_out",
+    result="first", operands=("self",), inplace=True, out="Tensor_out", into=_masked_fill_into,
 )  # fmt: skip
 def masked_fill_tensor(m: Any, x: Array, mask: Array, value: Array) -> Array:
     """The one number in ``value`` where the mask holds, ``x`` elsewhere, in the dtype of ``x``."""

@@ -7,6 +7,7 @@ from typing import Any
 from gpujit.ir.values import Array
 from gpujit.ops.convolve import convolve, convolve_transposed
 from gpujit.ops.registry import library
+from gpujit.ops.rules_products import conv_tbc_type, conv_transpose_type, conv_type, convolution_type, depthwise_type
 from gpujit.ops.strided import expand_list, padded, shape_text
 from gpujit.support.errors import ShapeError
 
@@ -19,7 +20,8 @@ def _declare(rank: int) -> None:
 
     @library(
         f"{op}{head}int[{rank}] stride={ones}, int[{rank}] padding={zeros}, int[{rank}] dilation={ones}, "
-        "int groups=1) -> Tensor"
+        "int groups=1) -> Tensor",
+        type_rule=conv_type,
     )
     def conv(
         xp: Any,
@@ -36,7 +38,8 @@ def _declare(rank: int) -> None:
 
     @library(
         f'{op}.padding{head}int[{rank}] stride={ones}, str padding="valid", int[{rank}] dilation={ones}, '
-        "int groups=1) -> Tensor"
+        "int groups=1) -> Tensor",
+        type_rule=conv_type,
     )
     def conv_named(
         xp: Any,
@@ -55,7 +58,8 @@ def _declare(rank: int) -> None:
 
     @library(
         f"{transposed}{'' if rank == 1 else '.input'}{head}int[{rank}] stride={ones}, int[{rank}] padding={zeros}, "
-        f"int[{rank}] output_padding={zeros}, int groups=1, int[{rank}] dilation={ones}) -> Tensor"
+        f"int[{rank}] output_padding={zeros}, int groups=1, int[{rank}] dilation={ones}) -> Tensor",
+        type_rule=conv_transpose_type,
     )
     def conv_transpose(
         xp: Any, x: Array, w: Array, bias: Array | None, stride: list[int], padding: list[int],
@@ -86,7 +90,7 @@ _NUMBERS = (
 _SWITCHES = "bool benchmark, bool deterministic, bool cudnn_enabled"
 
 
-@library(f"aten::_convolution.deprecated({_NUMBERS}, {_SWITCHES}) -> Tensor")
+@library(f"aten::_convolution.deprecated({_NUMBERS}, {_SWITCHES}) -> Tensor", type_rule=convolution_type)
 def convolution_deprecated(
     xp: Any, x: Array, w: Array, bias: Array | None, stride: list[int], padding: list[int], dilation: list[int],
     transposed: bool, output_padding: list[int], groups: int, benchmark: bool, deterministic: bool, cudnn: bool,
@@ -97,7 +101,9 @@ def convolution_deprecated(
     )
 
 
-@library(f"aten::_convolution({_NUMBERS}, {_SWITCHES}, bool allow_tf32) -> Tensor", out="out")
+@library(
+    f"aten::_convolution({_NUMBERS}, {_SWITCHES}, bool allow_tf32) -> Tensor", out="out", type_rule=convolution_type
+)
 def convolution_traced(
     xp: Any, x: Array, w: Array, bias: Array | None, stride: list[int], padding: list[int], dilation: list[int],
     transposed: bool, output_padding: list[int], groups: int, benchmark: bool, deterministic: bool, cudnn: bool,
@@ -109,8 +115,8 @@ def convolution_traced(
     )
 
 
-@library(f"aten::convolution({_NUMBERS}) -> Tensor", out="out")
-@library(f"aten::convolution_overrideable({_NUMBERS}) -> Tensor", out="out")
+@library(f"aten::convolution({_NUMBERS}) -> Tensor", out="out", type_rule=convolution_type)
+@library(f"aten::convolution_overrideable({_NUMBERS}) -> Tensor", out="out", type_rule=convolution_type)
 def convolution(
     xp: Any, x: Array, w: Array, bias: Array | None, stride: list[int], padding: list[int], dilation: list[int],
     transposed: bool, output_padding: list[int], groups: int,
@@ -123,7 +129,8 @@ def convolution(
 
 @library(
     "aten::_convolution_mode(Tensor input, Tensor weight, Tensor? bias, int[] stride, str padding, int[] dilation, "
-    "int groups) -> Tensor"
+    "int groups) -> Tensor",
+    type_rule=conv_type,
 )
 def convolution_mode(
     xp: Any, x: Array, w: Array, bias: Array | None, stride: list[int], padding: str, dilation: list[int], groups: int
@@ -136,6 +143,7 @@ def convolution_mode(
     "aten::mkldnn_convolution(Tensor self, Tensor weight, Tensor? bias, int[] padding, int[] stride, int[] dilation, "
     "int groups) -> Tensor",
     out="out",
+    type_rule=conv_type,
 )
 def mkldnn_convolution(
     xp: Any,
@@ -161,7 +169,9 @@ def _declare_kernels(name: str, rank: int, transposed: bool, dilated: bool, grou
     text += f", int[{rank}] output_padding={zeros}" if transposed else ""
     text += f", int[{rank}] dilation{plain}" if dilated else ""
 
-    @library(text + ") -> Tensor", out="out")
+    rule = conv_transpose_type if transposed else depthwise_type if grouped else conv_type
+
+    @library(text + ") -> Tensor", out="out", type_rule=rule)
     def kernel(
         xp: Any,
         x: Array,
@@ -194,7 +204,9 @@ for _row in (
     _declare_kernels(*_row)
 
 
-@library("aten::conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor", out="out")
+@library(
+    "aten::conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor", out="out", type_rule=conv_tbc_type
+)
 def conv_tbc(xp: Any, x: Array, w: Array, bias: Array, pad: int) -> Array:
     """Convolution over the first dim of ``x [T, B, C]`` with ``w [K, C, O]``."""
     op = "aten::conv_tbc"

@@ -22,6 +22,7 @@ from gpujit.ops.layout import (
 )
 from gpujit.ops.promotion import COMPLEX64, DEFAULT_FLOAT, result_type
 from gpujit.ops.registry import library
+from gpujit.ops.rules_views import cast_type, full_type, new_type, number_type, scalar_tensor_type, sized_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 OPTIONS = "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
@@ -74,14 +75,14 @@ def _declare_sized() -> None:
             y.fill(value)
             return y
 
-        library(f"aten::{name}(SymInt[] size, *, {OPTIONS}) -> Tensor", half="native")(sized)
+        library(f"aten::{name}(SymInt[] size, *, {OPTIONS}) -> Tensor", half="native", type_rule=sized_type)(sized)
         out_forms(f"aten::{name}.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", of=f"aten::{name}")
 
 
 _declare_sized()
 
 
-@library(f"aten::empty.memory_format(SymInt[] size, *, {_LIKE}) -> Tensor", half="native")
+@library(f"aten::empty.memory_format(SymInt[] size, *, {_LIKE}) -> Tensor", half="native", type_rule=sized_type)
 def empty(
     xp: Any,
     size: list[int],
@@ -103,7 +104,7 @@ def _number_dtype(value: Any) -> np.dtype[Any]:
     return result_type(value)
 
 
-@library(f"aten::full(SymInt[] size, Scalar fill_value, *, {OPTIONS}) -> Tensor", half="native")
+@library(f"aten::full(SymInt[] size, Scalar fill_value, *, {OPTIONS}) -> Tensor", half="native", type_rule=full_type)
 def full(
     xp: Any,
     size: list[int],
@@ -119,7 +120,7 @@ def full(
     return filled(y, fill_value, "aten::full")
 
 
-@library(f"aten::scalar_tensor(Scalar s, *, {OPTIONS}) -> Tensor", half="native")
+@library(f"aten::scalar_tensor(Scalar s, *, {OPTIONS}) -> Tensor", half="native", type_rule=scalar_tensor_type)
 def scalar_tensor(
     xp: Any, s: Any, dtype: int | None, layout: int | None, device: Device | None, pin_memory: bool | None
 ) -> Array:
@@ -141,7 +142,9 @@ def strided_empty(xp: Any, size: Sequence[int], stride: Sequence[int], dtype: An
     return xp.lib.stride_tricks.as_strided(flat, size, [s * flat.itemsize for s in stride])
 
 
-@library(f"aten::empty_strided(SymInt[] size, SymInt[] stride, *, {OPTIONS}) -> Tensor", half="native")
+@library(
+    f"aten::empty_strided(SymInt[] size, SymInt[] stride, *, {OPTIONS}) -> Tensor", half="native", type_rule=sized_type
+)
 def empty_strided(
     xp: Any,
     size: list[int],
@@ -156,7 +159,11 @@ def empty_strided(
     return strided_empty(module_for(xp, device, "aten::empty_strided"), size, stride, target, "aten::empty_strided")
 
 
-@library(f"aten::empty_permuted(SymInt[] size, int[] physical_layout, *, {OPTIONS}) -> Tensor", half="native")
+@library(
+    f"aten::empty_permuted(SymInt[] size, int[] physical_layout, *, {OPTIONS}) -> Tensor",
+    half="native",
+    type_rule=sized_type,
+)
 def empty_permuted(
     xp: Any,
     size: list[int],
@@ -211,7 +218,7 @@ def _declare_like() -> None:
                 y.fill(value)
             return y
 
-        library(f"aten::{name}(Tensor self, *, {_LIKE}) -> Tensor", half="native")(made)
+        library(f"aten::{name}(Tensor self, *, {_LIKE}) -> Tensor", half="native", type_rule=cast_type)(made)
         out_forms(
             f"aten::{name}.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
             of=f"aten::{name}",
@@ -237,14 +244,16 @@ def _declare_like() -> None:
                 y.fill(value)
             return y
 
-        library(f"aten::{name}(Tensor self, SymInt[] size, *, {OPTIONS}) -> Tensor", half="native")(new)
+        library(f"aten::{name}(Tensor self, SymInt[] size, *, {OPTIONS}) -> Tensor", half="native", type_rule=new_type)(
+            new
+        )
         out_forms(f"aten::{name}.out(Tensor self, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", of=f"aten::{name}")
 
 
 _declare_like()
 
 
-@library(f"aten::full_like(Tensor self, Scalar fill_value, *, {_LIKE}) -> Tensor", half="native")
+@library(f"aten::full_like(Tensor self, Scalar fill_value, *, {_LIKE}) -> Tensor", half="native", type_rule=cast_type)
 def full_like(
     xp: Any,
     x: Array,
@@ -259,7 +268,11 @@ def full_like(
     return filled(like(xp, x, dtype, layout, device, memory_format, "aten::full_like"), fill_value, "aten::full_like")
 
 
-@library(f"aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, {OPTIONS}) -> Tensor", half="native")
+@library(
+    f"aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, {OPTIONS}) -> Tensor",
+    half="native",
+    type_rule=new_type,
+)
 def new_full(
     xp: Any,
     x: Array,
@@ -275,7 +288,11 @@ def new_full(
     return filled(new_empty_array(xp, size, dtype, device, "aten::new_full", x.dtype), fill_value, "aten::new_full")
 
 
-@library(f"aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, {OPTIONS}) -> Tensor", half="native")
+@library(
+    f"aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, {OPTIONS}) -> Tensor",
+    half="native",
+    type_rule=new_type,
+)
 def new_empty_strided(
     xp: Any,
     x: Array,
@@ -356,6 +373,7 @@ def _declare_tensors() -> None:
             f"aten::tensor.{kind}({kind} t, *, ScalarType? dtype=None, Device? device=None, bool requires_grad=False) "
             "-> Tensor",
             half="native",
+            type_rule=number_type,
         )(of_number)
     library(
         "aten::tensor(t[] data, *, ScalarType? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor",
@@ -363,10 +381,14 @@ def _declare_tensors() -> None:
     )(of_list)
     for kind in kinds:
         library(
-            f"aten::as_tensor.{kind}({kind} t, *, ScalarType? dtype=None, Device? device=None) -> Tensor", half="native"
+            f"aten::as_tensor.{kind}({kind} t, *, ScalarType? dtype=None, Device? device=None) -> Tensor",
+            half="native",
+            type_rule=number_type,
         )(of_number)
     library(
-        "aten::as_tensor(Tensor(a) data, *, ScalarType? dtype=None, Device? device=None) -> Tensor(b|a)", half="native"
+        "aten::as_tensor(Tensor(a) data, *, ScalarType? dtype=None, Device? device=None) -> Tensor(b|a)",
+        half="native",
+        type_rule=cast_type,
     )(of_tensor)
     library("aten::as_tensor.list(t[] data, *, ScalarType? dtype=None, Device? device=None) -> Tensor", half="native")(
         of_list

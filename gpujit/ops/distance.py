@@ -9,6 +9,8 @@ from gpujit.ir.values import Array
 from gpujit.ops.axes import axes_of, in_dtype, need_floating, one_axis, reduced_count, sum_squares, to_asked, total
 from gpujit.ops.promotion import can_cast, result_type, to_floating
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rules import same_type
+from gpujit.ops.rules_reduce import cdist_type, cosine_similarity_type, pairwise_distance_type, reduced_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 _INF = float("inf")
@@ -63,6 +65,7 @@ def _order(p: float | None) -> float:
     "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, "
     "ScalarType? dtype=None) -> Tensor",
     out="out",
+    type_rule=reduced_type("real"),
 )
 def linalg_vector_norm(m: Any, x: Array, ord: float, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """The norm of order ``ord`` over ``dim`` (of all elements, when None)."""
@@ -74,27 +77,33 @@ def _norm(m: Any, x: Array, p: float | None, dim: list[int] | None, keepdim: boo
     return vector_norm(m, x, _order(p), axes_of(x.ndim, dim, "aten::norm"), keepdim, dtype, "aten::norm")
 
 
-@reduction("aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor")
+@reduction("aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor", type_rule=reduced_type("real"))
 def norm(m: Any, x: Array, p: float) -> Array:
     """The norm of order ``p`` of all elements."""
     return _norm(m, x, p, None, False, None)
 
 
-@reduction("aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor")
+@reduction(
+    "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor",
+    type_rule=reduced_type("real"),
+)
 def norm_dim(m: Any, x: Array, p: float | None, dim: list[int], keepdim: bool) -> Array:
     """The norm of order ``p`` over ``dim``."""
     return _norm(m, x, p, dim, keepdim, None)
 
 
 @reduction(
-    "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor"
+    "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor",
+    type_rule=reduced_type("real"),
 )
 def norm_dim_dtype(m: Any, x: Array, p: float | None, dim: list[int], keepdim: bool, dtype: int) -> Array:
     """The norm of order ``p`` over ``dim``, computed in ``dtype``."""
     return _norm(m, x, p, dim, keepdim, dtype)
 
 
-@reduction("aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor")
+@reduction(
+    "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor", type_rule=reduced_type("real")
+)
 def norm_dtype(m: Any, x: Array, p: float | None, dtype: int) -> Array:
     """The norm of order ``p`` of all elements, computed in ``dtype``."""
     return _norm(m, x, p, None, False, dtype)
@@ -144,7 +153,12 @@ def norm_except_dim(m: Any, v: Array, pow: int, dim: int) -> Array:
     return vector_norm(m, v, pow, axes, True, None, "aten::norm_except_dim")
 
 
-@reduction("aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", inplace=True, out="out")
+@reduction(
+    "aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor",
+    inplace=True,
+    out="out",
+    type_rule=same_type,
+)
 def renorm(m: Any, x: Array, p: float, dim: int, maxnorm: float) -> Array:
     """``x`` with every slice along ``dim`` scaled down to a norm of ``maxnorm`` where it is longer."""
     if x.ndim < 2:
@@ -185,7 +199,11 @@ def dist(m: Any, x: Array, other: Array, p: float) -> Array:
     return vector_norm(m, x - other, p, None, False, None, "aten::dist")
 
 
-@reduction("aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor", half="promote")
+@reduction(
+    "aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor",
+    half="promote",
+    type_rule=cosine_similarity_type,
+)
 def cosine_similarity(m: Any, x1: Array, x2: Array, dim: int, eps: float) -> Array:
     """x1 · x2 / (|x1| |x2|) along ``dim``; no length counts as less than ``eps``."""
     op = "aten::cosine_similarity"
@@ -211,6 +229,7 @@ def cosine_similarity(m: Any, x1: Array, x2: Array, dim: int, eps: float) -> Arr
     "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool keepdim=False) "
     "-> Tensor",
     half="promote",
+    type_rule=pairwise_distance_type,
 )
 def pairwise_distance(m: Any, x1: Array, x2: Array, p: float, eps: float, keepdim: bool) -> Array:
     """The norm of order ``p`` of ``x1 - x2 + eps`` along the last dim."""
@@ -265,19 +284,21 @@ def _cdist(m: Any, x1: Array, x2: Array, p: float, compute_mode: int | None, op:
     return _all_pairs(m, x1, x2, p, op)
 
 
-@reduction("aten::cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor")
+@reduction("aten::cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor", type_rule=cdist_type)
 def cdist(m: Any, x1: Array, x2: Array, p: float, compute_mode: int | None) -> Array:
     """Distances ``[.., P, R]`` of every row of ``x1 [.., P, M]`` to every row of ``x2 [.., R, M]``."""
     return _cdist(m, x1, x2, p, compute_mode, "aten::cdist")
 
 
-@reduction("aten::_cdist_forward(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor", out="out")
+@reduction(
+    "aten::_cdist_forward(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor", out="out", type_rule=cdist_type
+)
 def cdist_forward(m: Any, x1: Array, x2: Array, p: float, compute_mode: int | None) -> Array:
     """Distances ``[.., P, R]`` of every row of ``x1 [.., P, M]`` to every row of ``x2 [.., R, M]``."""
     return _cdist(m, x1, x2, p, compute_mode, "aten::_cdist_forward")
 
 
-@reduction("aten::_euclidean_dist(Tensor x1, Tensor x2) -> Tensor", out="out")
+@reduction("aten::_euclidean_dist(Tensor x1, Tensor x2) -> Tensor", out="out", type_rule=cdist_type)
 def euclidean_dist(m: Any, x1: Array, x2: Array) -> Array:
     """Euclidean distances ``[.., P, R]`` by one matrix product."""
     return _cdist(m, x1, x2, 2, 1, "aten::_euclidean_dist")

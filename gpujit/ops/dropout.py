@@ -12,6 +12,7 @@ from gpujit.ops.layout import cast, empty_preserved, out_forms
 from gpujit.ops.promotion import to_floating
 from gpujit.ops.random import fill
 from gpujit.ops.registry import check_writable, library, write_into
+from gpujit.ops.rules import same_type
 from gpujit.ops.samplers import bernoulli_numbers
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -90,7 +91,9 @@ def _declare_dropouts() -> None:
             x[...] = _dropped(xp, x, p, feature, alpha, op)
             return x
 
-        library(f"{op}(Tensor input, float p, bool train) -> Tensor", half="native", effects=True)(dropout)
+        library(f"{op}(Tensor input, float p, bool train) -> Tensor", half="native", effects=True, type_rule=same_type)(
+            dropout
+        )
         library(f"{op}_(Tensor(a!) self, float p, bool train) -> Tensor(a!)", half="native", effects=True)(
             dropout_in_place
         )
@@ -178,9 +181,9 @@ def _declare_rrelu() -> None:
         return body
 
     op = "aten::rrelu_with_noise"
-    library(f"{op}(Tensor self, Tensor(b!) noise, {slopes}) -> Tensor", half="native", effects=True)(
-        with_noise(False, op)
-    )
+    library(
+        f"{op}(Tensor self, Tensor(b!) noise, {slopes}) -> Tensor", half="native", effects=True, type_rule=same_type
+    )(with_noise(False, op))
     library(f"{op}_(Tensor(a!) self, Tensor(b!) noise, {slopes}) -> Tensor(a!)", half="native", effects=True)(
         with_noise(True, f"{op}_")
     )

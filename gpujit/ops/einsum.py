@@ -16,6 +16,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.matmul import check_same_dtype
 from gpujit.ops.promotion import result_type
 from gpujit.ops.registry import library
+from gpujit.ops.rules_products import bilinear_type, einsum_type
 from gpujit.support.errors import OpError, ShapeError
 
 _OP = "aten::einsum"
@@ -208,7 +209,7 @@ def contract(xp: Any, equation: str, tensors: Sequence[Array]) -> Array:
     return _arrange(x, labels, parsed.result)
 
 
-@library("aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor")
+@library("aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor", type_rule=einsum_type)
 def einsum(xp: Any, equation: str, tensors: Sequence[Array], path: Sequence[int] | None) -> Array:
     """Sums of products over named indices, as in ``bij,bjk->bik``; operands are taken from left to right."""
     if not tensors:
@@ -245,7 +246,9 @@ def tensordot(xp: Any, a: Array, b: Array, dims_a: Sequence[int], dims_b: Sequen
     return left.dot(right).reshape(rows + columns)
 
 
-@library("aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor")
+@library(
+    "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor", type_rule=bilinear_type
+)
 def bilinear(xp: Any, x1: Array, x2: Array, w: Array, bias: Array | None) -> Array:
     """``x1 @ w[o] @ x2 + bias`` for each output ``o``; ``x1 [..., I]``, ``x2 [..., J]``, ``w [O, I, J]``."""
     op = "aten::bilinear"

@@ -9,9 +9,10 @@ import numpy as np
 
 from gpujit.ir.dtypes import FLOAT32, HALF_TYPES, INT64
 from gpujit.ir.values import Array
-from gpujit.ops.indexing import require_range, take_rows
+from gpujit.ops.indexing import require_range, take_rows, taken
 from gpujit.ops.layout import cast, out_forms
 from gpujit.ops.registry import library
+from gpujit.ops.rules import same_type
 from gpujit.ops.rules_data import bags_type, embedding_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -21,12 +22,19 @@ def _check_indices(indices: Array, op: str) -> None:
         raise DTypeError(f"{op}: indices must be int64 or int32, found {indices.dtype}")
 
 
+def _embedding_into(xp: Any, out: Array, weight: Array, indices: Array, *options: Any) -> Any:
+    if weight.ndim != 2 or indices.dtype.kind != "i":
+        return NotImplemented
+    return taken(out, weight, indices, 0, 0)
+
+
 @library(
     "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, "
     "bool sparse=False) -> Tensor",
     half="native",
     out="out",
     type_rule=embedding_type,
+    into=_embedding_into,
 )
 def embedding(
     xp: Any, weight: Array, indices: Array, padding_idx: int, scale_grad_by_freq: bool, sparse: bool
@@ -66,6 +74,7 @@ def embedding_renorm_in_place(xp: Any, weight: Array, indices: Array, max_norm: 
     "aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor",
     half="native",
     out="out",
+    type_rule=same_type,
 )
 def embedding_renorm(xp: Any, weight: Array, indices: Array, max_norm: float, norm_type: float) -> Array:
     """A copy of ``self`` with those of the named rows scaled down whose norm exceeds ``max_norm``."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from gpujit.ir.values import Array, Device, EnumValue, ScriptObject, parse_device
 from gpujit.ops.registry import library, prim, view
+from gpujit.ops.rules import same_type
 from gpujit.support.errors import DeviceError, OpError
 
 ndarray = np.ndarray
@@ -53,7 +54,7 @@ def get_autocast_dtype(device_type: str) -> int:
     return 15 if device_type == "cpu" else 5
 
 
-@view("prim::data(Tensor(a) a) -> Tensor(a)")
+@view("prim::data(Tensor(a) a) -> Tensor(a)", type_rule=same_type)
 def data(m: Any, x: Array) -> Array:
     """Another tensor on the same memory."""
     return x[...] if hasattr(x, "strides") else x
@@ -82,13 +83,13 @@ prim("prim::type(Device self) -> str")(lambda d: d.type)
 prim("prim::index(Device self) -> int?")(lambda d: d.index)
 
 
-@library("aten::cpu(Tensor(a) self) -> Tensor(b|a)", half="native")
+@library("aten::cpu(Tensor(a) self) -> Tensor(b|a)", half="native", type_rule=same_type)
 def cpu(xp: Any, x: Array) -> Array:
     """The tensor in host memory: itself when it is there."""
     return x if type(x) is ndarray else x.get()
 
 
-@library("aten::cuda(Tensor(a) self) -> Tensor(b|a)", half="native")
+@library("aten::cuda(Tensor(a) self) -> Tensor(b|a)", half="native", type_rule=same_type)
 def cuda(xp: Any, x: Array) -> Array:
     """The tensor on the GPU: itself when it is there. Raises DeviceError when the program runs on NumPy."""
     if type(x) is not ndarray:

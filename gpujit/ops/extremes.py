@@ -8,6 +8,7 @@ from gpujit.ir.dtypes import BOOL_, INT64, kind_of
 from gpujit.ir.values import Array
 from gpujit.ops.axes import axes_of, need_real, one_axis, reduced_count
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rules_reduce import quantile_type, reduced_pair_type, reduced_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 Picked = tuple[Array, Array]
@@ -38,7 +39,7 @@ def _declare_extreme(name: str, second: tuple[str, str]) -> None:
     op = f"aten::{name}"
     largest = name == "max"
 
-    @reduction(f"{op}(Tensor self) -> Tensor", out="unary_out")
+    @reduction(f"{op}(Tensor self) -> Tensor", out="unary_out", type_rule=reduced_type("same"))
     def over_all(m: Any, x: Array) -> Array:
         """The largest (smallest) element; NaN when there is one."""
         need_real(x, op)
@@ -46,7 +47,10 @@ def _declare_extreme(name: str, second: tuple[str, str]) -> None:
             _need_elements(x, None, op)
         return x.max() if largest else x.min()
 
-    @reduction(f"{op}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
+    @reduction(
+        f"{op}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+        type_rule=reduced_pair_type("same", "index"),
+    )
     def over_dim(m: Any, x: Array, dim: int, keepdim: bool) -> Picked:
         """The largest (smallest) elements along ``dim`` and the first place of each; NaN wins."""
         need_real(x, op)
@@ -63,7 +67,11 @@ def _declare_extreme(name: str, second: tuple[str, str]) -> None:
         f"{op}.dim",
     )
 
-    @reduction(f"aten::a{name}(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", out="out")
+    @reduction(
+        f"aten::a{name}(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor",
+        out="out",
+        type_rule=reduced_type("same"),
+    )
     def over_dims(m: Any, x: Array, dim: list[int], keepdim: bool) -> Array:
         """The largest (smallest) elements over ``dim``, over everything when it is empty; NaN wins."""
         need_real(x, f"aten::a{name}")
@@ -72,7 +80,11 @@ def _declare_extreme(name: str, second: tuple[str, str]) -> None:
             _need_elements(x, axes, f"aten::a{name}")
         return x.max(axes, keepdims=keepdim) if largest else x.min(axes, keepdims=keepdim)
 
-    @reduction(f"aten::arg{name}(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", out="out")
+    @reduction(
+        f"aten::arg{name}(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
+        out="out",
+        type_rule=reduced_type("index"),
+    )
     def place(m: Any, x: Array, dim: int | None, keepdim: bool) -> Array:
         """Where the first largest (smallest) element stands along ``dim``, or in the flattened tensor; NaN wins."""
         need_real(x, f"aten::arg{name}")
@@ -92,7 +104,10 @@ _declare_extreme("max", ("max", "max_values"))
 _declare_extreme("min", ("min", "min_indices"))
 
 
-@reduction("aten::aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)")
+@reduction(
+    "aten::aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)",
+    type_rule=reduced_pair_type("same", "same"),
+)
 def aminmax(m: Any, x: Array, dim: int | None, keepdim: bool) -> Picked:
     """Smallest and largest elements along ``dim`` (of all, when None); NaN wins in both."""
     return _aminmax(x, dim, keepdim)
@@ -113,13 +128,16 @@ out_form(
 )
 
 
-@reduction("aten::_aminmax(Tensor self) -> (Tensor, Tensor)")
+@reduction("aten::_aminmax(Tensor self) -> (Tensor, Tensor)", type_rule=reduced_pair_type("same", "same"))
 def aminmax_all(m: Any, x: Array) -> Picked:
     """Smallest and largest element."""
     return _aminmax(x, None, False)
 
 
-@reduction("aten::_aminmax.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor)")
+@reduction(
+    "aten::_aminmax.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor)",
+    type_rule=reduced_pair_type("same", "same"),
+)
 def aminmax_dim(m: Any, x: Array, dim: int, keepdim: bool) -> Picked:
     """Smallest and largest elements along ``dim``."""
     return _aminmax(x, dim, keepdim)
@@ -176,7 +194,7 @@ def _declare_median(name: str) -> None:
     op = f"aten::{name}"
     skip_nan = name == "nanmedian"
 
-    @reduction(f"{op}(Tensor self) -> Tensor")
+    @reduction(f"{op}(Tensor self) -> Tensor", type_rule=reduced_type("same"))
     def over_all(m: Any, x: Array) -> Array:
         """The lower median of all elements; NaN when there are none."""
         need_real(x, op)
@@ -190,7 +208,10 @@ def _declare_median(name: str) -> None:
         # NaN sorts last, so the largest slot tells whether there is one.
         return y[-1] if y[-1] != y[-1] else y[k]
 
-    @reduction(f"{op}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
+    @reduction(
+        f"{op}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+        type_rule=reduced_pair_type("same", "index"),
+    )
     def over_dim(m: Any, x: Array, dim: int, keepdim: bool) -> Picked:
         """The lower medians along ``dim`` and where they stand."""
         need_real(x, op)
@@ -209,7 +230,10 @@ _declare_median("median")
 _declare_median("nanmedian")
 
 
-@reduction("aten::kthvalue(Tensor self, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
+@reduction(
+    "aten::kthvalue(Tensor self, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)",
+    type_rule=reduced_pair_type("same", "index"),
+)
 def kthvalue(m: Any, x: Array, k: int, dim: int, keepdim: bool) -> Picked:
     """The ``k``-th smallest elements (counted from 1) along ``dim`` and where they stand; NaN is largest."""
     need_real(x, "aten::kthvalue")
@@ -227,7 +251,10 @@ out_form(
 )
 
 
-@reduction("aten::mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
+@reduction(
+    "aten::mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)",
+    type_rule=reduced_pair_type("same", "index"),
+)
 def mode(m: Any, x: Array, dim: int, keepdim: bool) -> Picked:
     """The most frequent elements along ``dim``, the smallest of equals, and the last place of each."""
     need_real(x, "aten::mode")
@@ -322,12 +349,12 @@ def _declare_quantile(name: str) -> None:
     skip_nan = name == "nanquantile"
     rest = 'int? dim=None, bool keepdim=False, *, str interpolation="linear"'
 
-    @reduction(f"{op}(Tensor self, Tensor q, {rest}) -> Tensor", half="native")
+    @reduction(f"{op}(Tensor self, Tensor q, {rest}) -> Tensor", half="native", type_rule=quantile_type)
     def of_tensor(m: Any, x: Array, q: Array, dim: int | None, keepdim: bool, interpolation: str) -> Array:
         """The quantiles ``q`` along ``dim`` (of all elements, when None), one more leading dim when ``q`` is a list."""
         return _quantile(m, x, q, dim, keepdim, interpolation, skip_nan, op)
 
-    @reduction(f"{op}.scalar(Tensor self, float q, {rest}) -> Tensor", half="native")
+    @reduction(f"{op}.scalar(Tensor self, float q, {rest}) -> Tensor", half="native", type_rule=quantile_type)
     def of_number(m: Any, x: Array, q: float, dim: int | None, keepdim: bool, interpolation: str) -> Array:
         """The quantile ``q`` along ``dim`` (of all elements, when None)."""
         return _quantile(m, x, m.asarray(q, dtype=x.dtype), dim, keepdim, interpolation, skip_nan, op)

@@ -8,13 +8,15 @@ from gpujit.ir.values import Array
 from gpujit.ops.create import filled
 from gpujit.ops.layout import cast, copy_format, empty_preserved, normal_size, out_forms, set_geometry, wrap_dim
 from gpujit.ops.registry import check_writable, library
+from gpujit.ops.rules import same_type
+from gpujit.ops.rules_views import as_other_type, as_strided_type, diag_embed_type, diag_type, diagflat_type
 from gpujit.ops.views import diagonal, expanded_shape
 from gpujit.support.errors import OpError, ShapeError
 
 # ------------------------------------------------------------------------------------------------ fill and copy
 
 
-@library("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor", half="native", out="Scalar_out")
+@library("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor", half="native", out="Scalar_out", type_rule=same_type)
 def fill_scalar(xp: Any, x: Array, value: Any) -> Array:
     """A tensor like ``self`` with every element a number."""
     return filled(empty_preserved(xp, x), value, "aten::fill")
@@ -26,7 +28,7 @@ def _single(value: Array, op: str) -> Array:
     return value
 
 
-@library("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor", half="native", out="Tensor_out")
+@library("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor", half="native", out="Tensor_out", type_rule=same_type)
 def fill_tensor(xp: Any, x: Array, value: Array) -> Array:
     """A tensor like ``self`` with every element that of a 0-dim tensor."""
     y = empty_preserved(xp, x)
@@ -49,7 +51,7 @@ def fill_tensor_in_place(xp: Any, x: Array, value: Array) -> Array:
     return x
 
 
-@library("aten::zero(Tensor self) -> Tensor", half="native", out="out")
+@library("aten::zero(Tensor self) -> Tensor", half="native", out="out", type_rule=same_type)
 def zero(xp: Any, x: Array) -> Array:
     """A tensor like ``self`` of zeros."""
     y = empty_preserved(xp, x)
@@ -74,7 +76,12 @@ def store(target: Array, source: Array, op: str) -> Array:
     return target
 
 
-@library("aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", half="native", out="out")
+@library(
+    "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=same_type,
+)
 def copy(xp: Any, x: Array, src: Array, non_blocking: bool) -> Array:
     """A tensor like ``self`` with the elements of ``src``."""
     return store(empty_preserved(xp, x), src, "aten::copy")
@@ -107,7 +114,7 @@ def _declare_number_copies() -> None:
 _declare_number_copies()
 
 
-@library("aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", half="native")
+@library("aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", half="native", type_rule=same_type)
 def clone(xp: Any, x: Array, memory_format: int | None) -> Array:
     """A copy, in the memory order of ``self`` unless a format is given."""
     return copy_format(xp, x, memory_format, "aten::clone")
@@ -164,14 +171,19 @@ def _declare_triangles() -> None:
             x[..., outside] = 0
             return x
 
-        library(f"{op}(Tensor self, SymInt diagonal=0) -> Tensor", half="native", out="out")(part)
+        library(f"{op}(Tensor self, SymInt diagonal=0) -> Tensor", half="native", out="out", type_rule=same_type)(part)
         library(f"{op}_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)", half="native")(part_in_place)
 
 
 _declare_triangles()
 
 
-@library("aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor", half="native", out="out")
+@library(
+    "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=diag_embed_type,
+)
 def diag_embed(xp: Any, x: Array, offset: int, dim1: int, dim2: int) -> Array:
     """Matrices over two new dims with the last dim of ``self`` along a diagonal, zeros elsewhere."""
     op = "aten::diag_embed"
@@ -193,7 +205,7 @@ def diag_embed(xp: Any, x: Array, offset: int, dim1: int, dim2: int) -> Array:
     return y.transpose(order)
 
 
-@library("aten::diag(Tensor self, int diagonal=0) -> Tensor", half="native", out="out")
+@library("aten::diag(Tensor self, int diagonal=0) -> Tensor", half="native", out="out", type_rule=diag_type)
 def diag(xp: Any, x: Array, k: int) -> Array:
     """The diagonal of a matrix, or a matrix with a 1-dim tensor on its diagonal."""
     if x.ndim == 1:
@@ -203,7 +215,7 @@ def diag(xp: Any, x: Array, k: int) -> Array:
     return diagonal(xp, x, k, 0, 1).copy()
 
 
-@library("aten::diagflat(Tensor self, int offset=0) -> Tensor", half="native")
+@library("aten::diagflat(Tensor self, int offset=0) -> Tensor", half="native", type_rule=diagflat_type)
 def diagflat(xp: Any, x: Array, offset: int) -> Array:
     """A matrix with all elements of ``self`` on a diagonal."""
     return diag_embed(xp, x.reshape(-1), offset, 0, 1)
@@ -228,7 +240,9 @@ def _resize(x: Array, size: list[int], memory_format: int | None, op: str) -> Ar
 
 
 @library(
-    "aten::resize_(Tensor(a!) self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor(a!)", half="native"
+    "aten::resize_(Tensor(a!) self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor(a!)",
+    half="native",
+    type_rule=as_strided_type,
 )
 def resize_in_place(xp: Any, x: Array, size: list[int], memory_format: int | None) -> Array:
     """``self`` under another shape of as many elements. Raises OpError where memory would have to move."""
@@ -238,6 +252,7 @@ def resize_in_place(xp: Any, x: Array, size: list[int], memory_format: int | Non
 @library(
     "aten::resize_as_(Tensor(a!) self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor(a!)",
     half="native",
+    type_rule=as_other_type,
 )
 def resize_as_in_place(xp: Any, x: Array, the_template: Array, memory_format: int | None) -> Array:
     """``self`` under the shape of another tensor of as many elements."""

@@ -111,8 +111,7 @@ def zeta64(m: Any, s: Any, q: Any) -> Any:
         b = b / a
         k += 2
     total = m.where(undefined, math.nan, m.where(pole, math.inf, total))
-    total = m.where(s == 1, math.inf, m.where(s < 1, math.nan, total))
-    return m.where(m.isnan(s) | m.isnan(q), math.nan, total)
+    return m.where(s == 1, math.inf, m.where(s < 1, math.nan, total))
 
 
 def _leading(m: Any, a: Any, x: Any) -> Any:
@@ -166,7 +165,7 @@ def incomplete_gamma(m: Any, a: Any, x: Any, upper: bool) -> Any:
     one, zero = (1.0, 0.0) if upper else (0.0, 1.0)
     # The edges, later ones winning: x at infinity, a at infinity, x = 0, a = 0.
     y = m.where((x == math.inf) & ~(a < 0), zero, y)
-    y = m.where((a == math.inf) & (x >= 0), m.where(x == math.inf, math.nan, one), y)
+    y = m.where((a == math.inf) & ~(x < 0), m.where(x == math.inf, math.nan, one), y)
     y = m.where((x == 0) & ~(a < 0), one, y)
     return m.where((a == 0) & (x >= 0), m.where(x > 0, zero, math.nan), y)
 

@@ -12,6 +12,7 @@ import numpy as np
 from gpujit.ir.values import Array
 from gpujit.ops.registry import library
 from gpujit.ops.resample import _cubic
+from gpujit.ops.rules_products import grid_sample_type
 from gpujit.ops.strided import shape_text
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -140,7 +141,7 @@ _ARGUMENTS = "Tensor input, Tensor grid, int interpolation_mode, int padding_mod
 def _declare(name: str, rank: int | None, out: str | None) -> None:
     op = f"aten::{name}"
 
-    @library(f"{op}({_ARGUMENTS}) -> Tensor", out=out)
+    @library(f"{op}({_ARGUMENTS}) -> Tensor", out=out, type_rule=grid_sample_type)
     def sampler(xp: Any, x: Array, grid: Array, mode: int, padding: int, align: bool) -> Array:
         """The input at the points of the grid."""
         return sample(xp, op, x, grid, mode, padding, align, rank)
@@ -155,7 +156,7 @@ for _row in (
     _declare(*_row)
 
 
-@library("aten::cudnn_grid_sampler(Tensor self, Tensor grid) -> Tensor output")
+@library("aten::cudnn_grid_sampler(Tensor self, Tensor grid) -> Tensor output", type_rule=grid_sample_type)
 def cudnn_grid_sampler(xp: Any, x: Array, grid: Array) -> Array:
     """The input at the points of the grid: bilinear, zeros outside, corners aligned."""
     return sample(xp, "aten::cudnn_grid_sampler", x, grid, BILINEAR, ZEROS, True, 2)

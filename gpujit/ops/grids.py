@@ -12,6 +12,7 @@ from gpujit.ops.layout import cast, dtype_of, expand_to, module_for, out_forms
 from gpujit.ops.promotion import DEFAULT_FLOAT, result_type
 from gpujit.ops.registry import library
 from gpujit.ops.rules_data import one_hot_type
+from gpujit.ops.rules_views import meshgrid_type, triangle_indices_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
@@ -35,13 +36,15 @@ def _grids(xp: Any, tensors: list[Array], indexing: str, op: str) -> list[Array]
     return grids
 
 
-@library("aten::meshgrid(Tensor[] tensors) -> Tensor[]", half="native")
+@library("aten::meshgrid(Tensor[] tensors) -> Tensor[]", half="native", type_rule=meshgrid_type)
 def meshgrid(xp: Any, tensors: list[Array]) -> list[Array]:
     """For each tensor its values along a dim of their own, expanded over those of the others."""
     return _grids(xp, tensors, "ij", "aten::meshgrid")
 
 
-@library("aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]", half="native")
+@library(
+    "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]", half="native", type_rule=meshgrid_type
+)
 def meshgrid_indexing(xp: Any, tensors: list[Array], indexing: str) -> list[Array]:
     """As meshgrid; ``xy`` exchanges the first two dims."""
     return _grids(xp, tensors, indexing, "aten::meshgrid")
@@ -178,7 +181,9 @@ def _declare_triangle_indices() -> None:
 
         arguments = "int row, int col, int offset=0"
         options = OPTIONS.replace("dtype=None", "dtype=4")
-        library(f"aten::{name}({arguments}, *, {options}) -> Tensor", half="native")(indices)
+        library(f"aten::{name}({arguments}, *, {options}) -> Tensor", half="native", type_rule=triangle_indices_type)(
+            indices
+        )
         out_forms(f"aten::{name}.out({arguments}, *, Tensor(a!) out) -> Tensor(a!)", of=f"aten::{name}")
 
 

@@ -12,7 +12,9 @@ from gpujit.ir.values import Array
 from gpujit.ops.create import filled
 from gpujit.ops.layout import ALL, cast, copy_preserved, expand_to, wrap_dim
 from gpujit.ops.parts import select, slice_tensor, strided_view
-from gpujit.ops.registry import check_writable, library
+from gpujit.ops.out_variants import copied
+from gpujit.ops.registry import check_writable, fits, library
+from gpujit.ops.rules import same_type
 from gpujit.ops.rules_data import (
     index_select_type,
     indexed_type,
@@ -109,6 +111,38 @@ def _indexed(xp: Any, x: Array, indices: Sequence[Array | None], op: str) -> Arr
         raise _index_fault(x, keys, op, e) from None
 
 
+def taken(out: Array, x: Array, index: Array, axis: int, low: int) -> Any:
+    """The slices of ``x`` at an index along a dim in ``out``; indices may reach from ``low`` up."""
+    size = x.shape[axis]
+    if not fits(out, (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype):
+        return NotImplemented
+    if index.size and (index.min() < low or index.max() >= size):
+        return NotImplemented
+    if size:
+        # With mode="raise" NumPy would fill a copy of out first. wrap takes negative indices, too.
+        x.take(index, axis=axis, out=out, mode="wrap" if low else "clip")
+    return None
+
+
+def _indexed_into(xp: Any, out: Array, x: Array, indices: Sequence[Array | None]) -> Any:
+    if len(indices) == 1 and indices[0] is not None and indices[0].dtype.kind == "i" and x.ndim:
+        return taken(out, x, indices[0], 0, -x.shape[0])
+    keys = index_keys(x, indices, "aten::index")
+    if _is_basic(keys):
+        return copied(out, x[(*keys, ...)])
+    if len(keys) == 1 and keys[0].dtype == BOOL_ and x.flags.c_contiguous:
+        rows = keys[0].reshape(-1).nonzero()[0]
+        return taken(out, x.reshape(keys[0].size, *x.shape[keys[0].ndim :]), rows, 0, 0)
+    if any(k is ALL or k.dtype == BOOL_ for k in keys) or not x.flags.c_contiguous or not x.size:
+        return NotImplemented
+    rows = 0
+    for k, size in zip(keys, x.shape, strict=False):
+        if k.size and (k.min() < -size or k.max() >= size):
+            return NotImplemented
+        rows = rows * size + xp.where(k < 0, k + size, k)
+    return taken(out, x.reshape(-1, *x.shape[len(keys) :]), xp.asarray(rows), 0, 0)
+
+
 def _accumulate_at(xp: Any, x: Array, keys: tuple[Any, ...], values: Array) -> None:
     """Add values at indices that may repeat."""
     if all(k is not ALL and k.dtype != BOOL_ for k in keys) and x.flags.c_contiguous and x.size:
@@ -175,6 +209,23 @@ def put_at(xp: Any, x: Array, indices: Sequence[Array | None], values: Array, ac
         ) from None
 
 
+def _put_into(xp: Any, out: Array, x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool) -> Any:
+    # What could be refused is refused before anything is written.
+    if not fits(out, x.shape, x.dtype) or values.dtype != x.dtype or not indices:
+        return NotImplemented
+    if any(k is None or k.dtype.kind != "i" for k in indices) or len(indices) > x.ndim:
+        return NotImplemented
+    for k, size in zip(indices, x.shape, strict=False):
+        if k is None or (k.size and (k.min() < -size or k.max() >= size)):
+            return NotImplemented
+    full = xp.broadcast_shapes(*(k.shape for k in indices if k is not None)) + x.shape[len(indices) :]
+    if values.ndim > len(full) or xp.broadcast_shapes(values.shape, full) != full:
+        return NotImplemented
+    out[...] = x
+    put_at(xp, out, indices, values, accumulate, "aten::index_put")
+    return None
+
+
 def _declare_index() -> None:
     for name, unsafe in (("index", False), ("_unsafe_index", True)):
 
@@ -186,11 +237,13 @@ def _declare_index() -> None:
             f"aten::{name}.Tensor(Tensor self, Tensor?[] indices) -> Tensor",
             half="native",
             out=None if unsafe else "Tensor_out",
+            into=_indexed_into,
             type_rule=indexed_type,
         )(index)
         library(
             f"aten::{name}.Tensor_hacked_twin(Tensor self, Tensor[] indices) -> Tensor",
             half="native",
+            into=_indexed_into,
             type_rule=indexed_type,
         )(index)
     for name, out in (("index_put", "out"), ("_unsafe_index_put", None)):
@@ -208,8 +261,13 @@ def _declare_index() -> None:
             return put_at(xp, copy_preserved(xp, x), indices, values, accumulate, op)
 
         text = "(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor"
-        library(f"aten::{name}{text}", half="native", out=out)(put)
-        library(f"aten::{name}.hacked_twin{text.replace('Tensor?', 'Tensor')}", half="native")(put)
+        library(f"aten::{name}{text}", half="native", out=out, into=_put_into, type_rule=same_type)(put)
+        library(
+            f"aten::{name}.hacked_twin{text.replace('Tensor?', 'Tensor')}",
+            half="native",
+            into=_put_into,
+            type_rule=same_type,
+        )(put)
     for name, extra in (("index_put_", ""), ("_index_put_impl_", ", bool unsafe=False")):
 
         def put_in_place(
@@ -275,11 +333,18 @@ def take_rows(x: Array, index: Array, d: int, op: str) -> Array:
         raise
 
 
+def _index_select_into(xp: Any, out: Array, x: Array, dim: int, index: Array) -> Any:
+    if not x.ndim or index.ndim > 1 or index.dtype.kind != "i":
+        return NotImplemented
+    return taken(out, x, index if index.ndim else index.reshape(1), wrap_dim(dim, x.ndim, "aten::index_select"), 0)
+
+
 @library(
     "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor",
     half="native",
     out="out",
     type_rule=index_select_type,
+    into=_index_select_into,
 )
 def index_select(xp: Any, x: Array, dim: int, index: Array) -> Array:
     """The slices of ``self`` at an index along a dim."""
@@ -294,7 +359,13 @@ def index_select(xp: Any, x: Array, dim: int, index: Array) -> Array:
     return take_rows(x, index, d, op)
 
 
-@library("aten::take(Tensor self, Tensor index) -> Tensor", half="native", out="out", type_rule=taken_type)
+def _take_into(xp: Any, out: Array, x: Array, index: Array) -> Any:
+    return taken(out, x.reshape(-1), index, 0, -x.size) if index.dtype == INT64 else NotImplemented
+
+
+@library(
+    "aten::take(Tensor self, Tensor index) -> Tensor", half="native", out="out", type_rule=taken_type, into=_take_into
+)
 def take(xp: Any, x: Array, index: Array) -> Array:
     """The elements of ``self``, seen as one row, at an index; negative ones count from the end."""
     if index.dtype != INT64:
@@ -327,7 +398,10 @@ def _put(xp: Any, x: Array, index: Array, source: Array, accumulate: bool, op: s
 
 
 @library(
-    "aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", half="native", out="out"
+    "aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=same_type,
 )
 def put(xp: Any, x: Array, index: Array, source: Array, accumulate: bool) -> Array:
     """A copy of ``self`` with source elements stored, or added, at flat indices."""
@@ -351,8 +425,18 @@ def _check_mask(mask: Array, op: str) -> Array:
     raise DTypeError(f"{op}: the mask must be bool, found {mask.dtype}")
 
 
+def _masked_select_into(xp: Any, out: Array, x: Array, mask: Array) -> Any:
+    if mask.dtype != BOOL_ or mask.shape != x.shape:
+        return NotImplemented
+    return taken(out, x.reshape(-1), mask.reshape(-1).nonzero()[0], 0, 0)
+
+
 @library(
-    "aten::masked_select(Tensor self, Tensor mask) -> Tensor", half="native", out="out", type_rule=masked_select_type
+    "aten::masked_select(Tensor self, Tensor mask) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=masked_select_type,
+    into=_masked_select_into,
 )
 def masked_select(xp: Any, x: Array, mask: Array) -> Array:
     """The elements where the mask holds, in order, in one dim; both broadcast."""
@@ -378,7 +462,12 @@ def _masked_scatter(xp: Any, x: Array, mask: Array, source: Array, op: str) -> A
     return x
 
 
-@library("aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", half="native", out="out")
+@library(
+    "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=same_type,
+)
 def masked_scatter(xp: Any, x: Array, mask: Array, source: Array) -> Array:
     """A copy of ``self`` with source elements, in order, where the mask holds; both broadcast."""
     shape = broadcast_shape((x.shape, mask.shape), "aten::masked_scatter")
@@ -411,12 +500,22 @@ def _declare_nonzero() -> None:
         """The indices of all elements that are not zero, one row each, in order."""
         return _nonzero(xp, x)
 
+    def nonzero_into(xp: Any, out: Array, x: Array) -> Any:
+        found = x.nonzero() if x.ndim else ()
+        if not found or not fits(out, (found[0].size, x.ndim), INT64):
+            return NotImplemented
+        for i, places in enumerate(found):
+            out[:, i] = places
+        return None
+
     def by_dim(xp: Any, x: Array) -> list[Array]:
         """For each dim the indices along it of all elements that are not zero."""
         return list(_nonzero(xp, x if x.ndim else x.reshape(1)).T)
 
-    library("aten::nonzero(Tensor self) -> Tensor", half="native", out="out", type_rule=nonzero_type)(nonzero)
-    library("aten::argwhere(Tensor self) -> Tensor", half="native", type_rule=nonzero_type)(nonzero)
+    library(
+        "aten::nonzero(Tensor self) -> Tensor", half="native", out="out", type_rule=nonzero_type, into=nonzero_into
+    )(nonzero)
+    library("aten::argwhere(Tensor self) -> Tensor", half="native", type_rule=nonzero_type, into=nonzero_into)(nonzero)
     library("aten::nonzero_numpy(Tensor self) -> Tensor[]", half="native", type_rule=nonzero_by_dim_type)(by_dim)
     library("aten::where(Tensor condition) -> Tensor[]", half="native", type_rule=nonzero_by_dim_type)(by_dim)
 
@@ -471,7 +570,22 @@ def _declare_view_scatters() -> None:
             stored(view_of(xp, y, *args), src, op)
             return y
 
-        library(f"aten::{name}(Tensor self, Tensor src, {arguments}) -> Tensor", half="native", out="out")(scattered)
+        def scattered_into(
+            xp: Any, out: Array, x: Array, src: Array, *args: Any, view_of: Callable[..., Array] = view_of
+        ) -> Any:
+            part = view_of(xp, out, *args) if out.shape == x.shape else None
+            if part is None or src.shape != part.shape or src.dtype != x.dtype or copied(out, x) is NotImplemented:
+                return NotImplemented
+            part[...] = src
+            return None
+
+        library(
+            f"aten::{name}(Tensor self, Tensor src, {arguments}) -> Tensor",
+            half="native",
+            out="out",
+            into=scattered_into,
+            type_rule=same_type,
+        )(scattered)
 
     def strided_scattered(
         xp: Any, x: Array, src: Array, size: list[int], stride: list[int], offset: int | None
@@ -482,11 +596,14 @@ def _declare_view_scatters() -> None:
         return y
 
     arguments = "SymInt[] size, SymInt[] stride, SymInt? storage_offset=None"
-    library(f"aten::as_strided_scatter(Tensor self, Tensor src, {arguments}) -> Tensor", half="native", out="out")(
-        strided_scattered
-    )
+    library(
+        f"aten::as_strided_scatter(Tensor self, Tensor src, {arguments}) -> Tensor",
+        half="native",
+        out="out",
+        type_rule=same_type,
+    )(strided_scattered)
 
 
 _declare_view_scatters()
 
-__all__ = ["check_index", "combine_rows", "put_at", "require_range", "take_rows"]
+__all__ = ["check_index", "combine_rows", "put_at", "require_range", "take_rows", "taken"]

@@ -58,7 +58,7 @@ def infer(op: Op, args: Sequence[Any]) -> Any:
     """The type of the result of ``op`` for arguments in the order of its schema; missing ones take their defaults.
 
     Tensors are given as TensorType, lists of tensors as lists of them, other arguments as values or ``UNKNOWN``.
-    Returns what the schema declares: a TensorType, a value or UNKNOWN, a list of types or a ListOf, a tuple for several.
+    Returns what the schema declares: a TensorType, a value or UNKNOWN, a list of types or a ListOf, a tuple of these.
     Raises ShapeError or DTypeError, as the operator would, when the inputs cannot fit each other.
     """
     arguments = op.schema.arguments

@@ -32,6 +32,8 @@ from gpujit.ops.factor import (
 from gpujit.ops.promotion import real_of
 from gpujit.ops.registry import library, out_form, view
 from gpujit.ops.rules_data import least_squares_type
+from gpujit.ops.rules_products import determinant_type, inverse_type
+from gpujit.ops.rules_views import diagonal_type
 from gpujit.ops.views import diagonal
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -61,7 +63,7 @@ def _inverse(xp: Any, op: str, a: Array, check: bool) -> tuple[Array, Array]:
 def _declare_inverse(name: str, argument: str) -> None:
     op = f"aten::{name}"
 
-    @library(f"{op}(Tensor {argument}) -> Tensor", out="out", half="native")
+    @library(f"{op}(Tensor {argument}) -> Tensor", out="out", half="native", type_rule=inverse_type)
     def inverse(xp: Any, a: Array) -> Array:
         """The inverses of square matrices. Raises OpError for a singular one."""
         return _inverse(xp, "aten::linalg_inv", a, True)[0]
@@ -98,13 +100,13 @@ def _det(xp: Any, op: str, a: Array) -> Array:
     return xp.asarray(xp.linalg.det(a), dtype=a.dtype)
 
 
-@library("aten::linalg_det(Tensor A) -> Tensor", out="out", half="native")
+@library("aten::linalg_det(Tensor A) -> Tensor", out="out", half="native", type_rule=determinant_type)
 def linalg_det(xp: Any, a: Array) -> Array:
     """The determinants of square matrices."""
     return _det(xp, "aten::linalg_det", a)
 
 
-@library("aten::det(Tensor self) -> Tensor", half="native")
+@library("aten::det(Tensor self) -> Tensor", half="native", type_rule=determinant_type)
 def det(xp: Any, a: Array) -> Array:
     """The determinants of square matrices."""
     return _det(xp, "aten::linalg_det", a)
@@ -138,7 +140,7 @@ def linalg_slogdet_lu(xp: Any, a: Array) -> tuple[Array, Array, Array, Array]:
     return sign, log, lu, pivots
 
 
-@library("aten::logdet(Tensor self) -> Tensor", half="native")
+@library("aten::logdet(Tensor self) -> Tensor", half="native", type_rule=determinant_type)
 def logdet(xp: Any, a: Array) -> Array:
     """Logarithms of determinants; NaN where a real one is negative."""
     sign, log = _slogdet(xp, "aten::linalg_slogdet", a)
@@ -371,13 +373,13 @@ def _matrix_exp(xp: Any, op: str, a: Array) -> Array:
     return y.astype(a.dtype).reshape(a.shape)
 
 
-@library("aten::linalg_matrix_exp(Tensor self) -> Tensor", half="native")
+@library("aten::linalg_matrix_exp(Tensor self) -> Tensor", half="native", type_rule=inverse_type)
 def linalg_matrix_exp(xp: Any, a: Array) -> Array:
     """The exponentials of square matrices."""
     return _matrix_exp(xp, "aten::linalg_matrix_exp", a)
 
 
-@library("aten::matrix_exp(Tensor self) -> Tensor", half="native")
+@library("aten::matrix_exp(Tensor self) -> Tensor", half="native", type_rule=inverse_type)
 def matrix_exp(xp: Any, a: Array) -> Array:
     """The exponentials of square matrices."""
     return _matrix_exp(xp, "aten::matrix_exp", a)
@@ -403,7 +405,10 @@ def linalg_vander(xp: Any, x: Array, n: int | None) -> Array:
     return y
 
 
-@view("aten::linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor(a)")
+@view(
+    "aten::linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor(a)",
+    type_rule=diagonal_type,
+)
 def linalg_diagonal(xp: Any, a: Array, offset: int, dim1: int, dim2: int) -> Array:
     """A view of the diagonals of matrices."""
     return diagonal(xp, a, offset, dim1, dim2)

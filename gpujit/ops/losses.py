@@ -9,6 +9,7 @@ from gpujit.ops.axes import need_floating, total
 from gpujit.ops.distance import apart, check_broadcast, together
 from gpujit.ops.promotion import to_floating
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rules_reduce import loss_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 MEAN, SUM = 1, 2
@@ -36,7 +37,12 @@ def _numbers(op: str, *operands: Array) -> list[Array]:
 # -------------------------------------------------------------------------------------------------- differences
 
 
-@reduction("aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", out="out", half="promote")
+@reduction(
+    "aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
+    out="out",
+    half="promote",
+    type_rule=loss_type,
+)
 def mse_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     """(x - target)²."""
     x, target = _numbers("aten::mse_loss", x, target)
@@ -44,7 +50,7 @@ def mse_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     return reduced(m, d * d, reduction)
 
 
-@reduction("aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", half="promote")
+@reduction("aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", half="promote", type_rule=loss_type)
 def l1_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     """|x - target|."""
     x, target = together("aten::l1_loss", x, target)
@@ -55,6 +61,7 @@ def l1_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor",
     out="out",
     half="promote",
+    type_rule=loss_type,
 )
 def smooth_l1_loss(m: Any, x: Array, target: Array, reduction: int, beta: float) -> Array:
     """d² / (2 beta) where d = |x - target| is below ``beta``, d - beta / 2 elsewhere."""
@@ -68,7 +75,10 @@ def smooth_l1_loss(m: Any, x: Array, target: Array, reduction: int, beta: float)
 
 
 @reduction(
-    "aten::huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor", out="out", half="promote"
+    "aten::huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor",
+    out="out",
+    half="promote",
+    type_rule=loss_type,
 )
 def huber_loss(m: Any, x: Array, target: Array, reduction: int, delta: float) -> Array:
     """d² / 2 where d = |x - target| is at most ``delta``, delta (d - delta / 2) elsewhere."""
@@ -91,6 +101,7 @@ def softplus(m: Any, x: Array) -> Array:
     "aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor",
     out="out",
     half="promote",
+    type_rule=loss_type,
 )
 def binary_cross_entropy(m: Any, x: Array, target: Array, weight: Array | None, reduction: int) -> Array:
     """-(target log x + (1 - target) log(1 - x)), with logarithms cut at -100."""
@@ -114,6 +125,7 @@ def binary_cross_entropy(m: Any, x: Array, target: Array, weight: Array | None, 
     "int reduction=1) -> Tensor",
     out="out",
     half="promote",
+    type_rule=loss_type,
 )
 def binary_cross_entropy_with_logits(
     m: Any, x: Array, target: Array, weight: Array | None, pos_weight: Array | None, reduction: int
@@ -142,7 +154,9 @@ def _xlogy(m: Any, t: Array) -> Array:
 
 
 @reduction(
-    "aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor", half="promote"
+    "aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor",
+    half="promote",
+    type_rule=loss_type,
 )
 def kl_div(m: Any, x: Array, target: Array, reduction: int, log_target: bool) -> Array:
     """target (log target - x) for log-probabilities ``x``; ``target`` holds logarithms too when ``log_target``."""
@@ -158,6 +172,7 @@ def kl_div(m: Any, x: Array, target: Array, reduction: int, log_target: bool) ->
     "aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> "
     "Tensor",
     half="promote",
+    type_rule=loss_type,
 )
 def poisson_nll_loss(m: Any, x: Array, target: Array, log_input: bool, full: bool, eps: float, reduction: int) -> Array:
     """Negative log likelihood of counts ``target`` under rates ``x`` (their logarithms when ``log_input``)."""
@@ -184,7 +199,9 @@ def _with_margin(x: Array, margin: float) -> Array:
 
 
 @reduction(
-    "aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) -> Tensor", half="promote"
+    "aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) -> Tensor",
+    half="promote",
+    type_rule=loss_type,
 )
 def hinge_embedding_loss(m: Any, x: Array, target: Array, margin: float, reduction: int) -> Array:
     """x where the target is 1, max(0, margin - x) where it is -1."""
@@ -264,7 +281,12 @@ def triplet_margin_loss(
     return reduced(m, _at_least_zero(m, margin + near - far), reduction)
 
 
-@reduction("aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", out="out", half="promote")
+@reduction(
+    "aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
+    out="out",
+    half="promote",
+    type_rule=loss_type,
+)
 def soft_margin_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     """log(1 + exp(-target x)), infinite where exp overflows, as in PyTorch."""
     x, target = together("aten::soft_margin_loss", x, target)

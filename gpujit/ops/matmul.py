@@ -11,10 +11,19 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
-from gpujit.ir.dtypes import BOOL_, numpy_dtype
+from gpujit.ir.dtypes import BOOL_, HALF_TYPES, numpy_dtype
 from gpujit.ir.values import Array
 from gpujit.ops.promotion import result_type
-from gpujit.ops.registry import by_full_name, library
+from gpujit.ops.registry import by_full_name, fits, library
+from gpujit.ops.rules_products import (
+    addbmm_type,
+    added_product_type,
+    addr_type,
+    linear_type,
+    matmul_type,
+    outer_type,
+    ranked_product_type,
+)
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
@@ -62,7 +71,57 @@ def product(op: str, xp: Any, a: Array, b: Array) -> Array:
         raise _shape_error(op, a, b) from None
 
 
-@library("aten::mm(Tensor self, Tensor mat2) -> Tensor", out="out")
+def _product_shape(xp: Any, a: Array, b: Array) -> tuple[int, ...]:
+    """The shape of ``a @ b``, when they fit."""
+    if b.ndim == 1:
+        return a.shape[:-1]
+    if a.ndim == 1:
+        return (*b.shape[:-2], b.shape[-1])
+    front, back = a.shape[:-2], b.shape[:-2]
+    if back and front != back:
+        front = xp.broadcast_shapes(front, back)
+    return (*front, a.shape[-2], b.shape[-1])
+
+
+def _is_gemm_target(out: Array) -> bool:
+    # NumPy writes to others element by element, without BLAS.
+    return out.flags.c_contiguous or (out.ndim > 1 and out.itemsize in out.strides[-2:] and min(out.strides) > 0)
+
+
+def product_into(xp: Any, out: Array, a: Array, b: Array) -> Any:
+    """``a @ b`` in ``out``, an out-variant."""
+    na, nb = a.ndim, b.ndim
+    if a.dtype != b.dtype or a.dtype == BOOL_ or not na or not nb or a.shape[-1] != b.shape[-2 if nb > 1 else 0]:
+        return NotImplemented
+    if not fits(out, _product_shape(xp, a, b), a.dtype) or not _is_gemm_target(out):
+        return NotImplemented
+    if not out.flags.c_contiguous or nb > 2 or (na > 2 and not a.flags.c_contiguous):
+        xp.matmul(a, b, out=out)
+    elif na <= 2:
+        a.dot(b, out=out)
+    else:
+        rows = prod(a.shape[:-1])
+        a.reshape(rows, a.shape[-1]).dot(b, out=out.reshape((rows, *b.shape[1:])))
+    return None
+
+
+def _ranked_into(na: int, nb: int) -> Any:
+    """The out-variant of a product of operands of these ranks."""
+
+    def into(xp: Any, out: Array, a: Array, b: Array) -> Any:
+        if a.ndim != na or b.ndim != nb or a.shape[: na - 2] != b.shape[: nb - 2]:
+            return NotImplemented
+        return product_into(xp, out, a, b)
+
+    return into
+
+
+@library(
+    "aten::mm(Tensor self, Tensor mat2) -> Tensor",
+    out="out",
+    into=_ranked_into(2, 2),
+    type_rule=ranked_product_type(2, 2),
+)
 def mm(xp: Any, a: Array, b: Array) -> Array:
     """The product of two matrices."""
     if a.ndim != 2 or b.ndim != 2:
@@ -75,7 +134,26 @@ def mm(xp: Any, a: Array, b: Array) -> Array:
         raise _shape_error("aten::mm", a, b) from None
 
 
-@library("aten::mm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor", half="native", out="dtype_out")
+def _in_dtype_into(rank: int) -> Any:
+    """The out-variant of a product computed in ``out_dtype``."""
+    into = _ranked_into(rank, rank)
+
+    def converted(xp: Any, out: Array, a: Array, b: Array, out_dtype: int) -> Any:
+        dtype = numpy_dtype(out_dtype)
+        if a.dtype != b.dtype or a.dtype == BOOL_ or dtype in HALF_TYPES:
+            return NotImplemented
+        return into(xp, out, a.astype(dtype, copy=False), b.astype(dtype, copy=False))
+
+    return converted
+
+
+@library(
+    "aten::mm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor",
+    half="native",
+    out="dtype_out",
+    into=_in_dtype_into(2),
+    type_rule=ranked_product_type(2, 2),
+)
 def mm_dtype(xp: Any, a: Array, b: Array, out_dtype: int) -> Array:
     """The product of two matrices, computed and returned in ``out_dtype``."""
     check_same_dtype("aten::mm", self=a, mat2=b)
@@ -83,7 +161,12 @@ def mm_dtype(xp: Any, a: Array, b: Array, out_dtype: int) -> Array:
     return mm(xp, a.astype(dtype), b.astype(dtype))
 
 
-@library("aten::bmm(Tensor self, Tensor mat2) -> Tensor", out="out")
+@library(
+    "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
+    out="out",
+    into=_ranked_into(3, 3),
+    type_rule=ranked_product_type(3, 3),
+)
 def bmm(xp: Any, a: Array, b: Array) -> Array:
     """Products of the matrices of two batches of equal length."""
     if a.ndim != 3 or b.ndim != 3:
@@ -95,7 +178,13 @@ def bmm(xp: Any, a: Array, b: Array) -> Array:
     return xp.matmul(a, b)
 
 
-@library("aten::bmm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor", half="native", out="dtype_out")
+@library(
+    "aten::bmm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor",
+    half="native",
+    out="dtype_out",
+    into=_in_dtype_into(3),
+    type_rule=ranked_product_type(3, 3),
+)
 def bmm_dtype(xp: Any, a: Array, b: Array, out_dtype: int) -> Array:
     """Products of two batches of matrices, computed and returned in ``out_dtype``."""
     check_same_dtype("aten::bmm", self=a, mat2=b)
@@ -103,7 +192,12 @@ def bmm_dtype(xp: Any, a: Array, b: Array, out_dtype: int) -> Array:
     return bmm(xp, a.astype(dtype), b.astype(dtype))
 
 
-@library("aten::mv(Tensor self, Tensor vec) -> Tensor", out="out")
+@library(
+    "aten::mv(Tensor self, Tensor vec) -> Tensor",
+    out="out",
+    into=_ranked_into(2, 1),
+    type_rule=ranked_product_type(2, 1),
+)
 def mv(xp: Any, a: Array, v: Array) -> Array:
     """The product of a matrix and a vector."""
     check_ndim("aten::mv", 2, self=a)
@@ -118,31 +212,64 @@ def _dot(op: str, xp: Any, a: Array, b: Array) -> Array:
     return product(op, xp, a, b)
 
 
-@library("aten::dot(Tensor self, Tensor tensor) -> Tensor", out="out")
+@library(
+    "aten::dot(Tensor self, Tensor tensor) -> Tensor",
+    out="out",
+    into=_ranked_into(1, 1),
+    type_rule=ranked_product_type(1, 1),
+)
 def dot(xp: Any, a: Array, b: Array) -> Array:
     """The sum of products of two vectors; nothing is conjugated."""
     return _dot("aten::dot", xp, a, b)
 
 
-@library("aten::vdot(Tensor self, Tensor other) -> Tensor", out="out")
+def _vdot_into(xp: Any, out: Array, a: Array, b: Array) -> Any:
+    return _ranked_into(1, 1)(xp, out, a.conj() if a.dtype.kind == "c" else a, b)
+
+
+@library(
+    "aten::vdot(Tensor self, Tensor other) -> Tensor", out="out", into=_vdot_into, type_rule=ranked_product_type(1, 1)
+)
 def vdot(xp: Any, a: Array, b: Array) -> Array:
     """The sum of products of two vectors, the first one conjugated."""
     return _dot("aten::vdot", xp, a.conj() if a.dtype.kind == "c" else a, b)
 
 
-@library("aten::matmul(Tensor self, Tensor other) -> Tensor", out="out")
+@library("aten::matmul(Tensor self, Tensor other) -> Tensor", out="out", into=product_into, type_rule=matmul_type)
 def matmul(xp: Any, a: Array, b: Array) -> Array:
     """The product of two tensors of matrices or vectors, batch dimensions broadcast."""
     return product("aten::matmul", xp, a, b)
 
 
-@library("aten::linalg_matmul(Tensor self, Tensor other) -> Tensor", out="out")
+@library(
+    "aten::linalg_matmul(Tensor self, Tensor other) -> Tensor", out="out", into=product_into, type_rule=matmul_type
+)
 def linalg_matmul(xp: Any, a: Array, b: Array) -> Array:
     """The product of two tensors of matrices or vectors, batch dimensions broadcast."""
     return product("aten::linalg_matmul", xp, a, b)
 
 
-@library("aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", out="out")
+def _linear_into(xp: Any, out: Array, x: Array, w: Array, bias: Array | None) -> Any:
+    if w.ndim not in (1, 2) or (bias is not None and (bias.dtype != x.dtype or bias.shape != out.shape[-1:])):
+        return NotImplemented
+    if x.ndim > 2 and out.flags.c_contiguous:
+        rows = prod(x.shape[:-1])
+        if out.shape != x.shape[:-1] + w.shape[:-1]:
+            return NotImplemented
+        done = product_into(xp, out.reshape((rows, *w.shape[:-1])), x.reshape(rows, x.shape[-1]), w.T)
+    else:
+        done = product_into(xp, out, x, w.T)
+    if done is None and bias is not None:
+        out += bias
+    return done
+
+
+@library(
+    "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+    out="out",
+    into=_linear_into,
+    type_rule=linear_type,
+)
 def linear(xp: Any, x: Array, w: Array, bias: Array | None) -> Array:
     """``x @ w.T + bias`` for ``x [..., K]`` and ``w [N, K]`` (or ``w [K]``, which drops the last dimension)."""
     if x.dtype is not w.dtype or x.dtype is BOOL_:
@@ -193,10 +320,30 @@ def add_product(op: str, self: Array, y: Array, beta: Any, alpha: Any) -> Array:
     return y
 
 
+def _fits_product(xp: Any, out: Array, self: Array, dtype: Any) -> bool:
+    """Whether ``self`` can be added to a product in ``out``."""
+    return self.dtype == dtype and (self.shape == out.shape or xp.broadcast(self, out).shape == out.shape)
+
+
+def _added_into(na: int, nb: int) -> Any:
+    """The out-variant of ``beta * self + alpha * (a @ b)`` for operands of these ranks."""
+    into = _ranked_into(na, nb)
+
+    def added(xp: Any, out: Array, self: Array, a: Array, b: Array, beta: Any, alpha: Any) -> Any:
+        if not _fits_product(xp, out, self, a.dtype) or into(xp, out, a, b) is NotImplemented:
+            return NotImplemented
+        add_product("", self, out, beta, alpha)
+        return None
+
+    return added
+
+
 @library(
     "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
     inplace=True,
     out="out",
+    into=_added_into(2, 2),
+    type_rule=added_product_type(2, 2),
 )
 def addmm(xp: Any, self: Array, a: Array, b: Array, beta: Any, alpha: Any) -> Array:
     """``beta * self + alpha * (a @ b)`` for matrices."""
@@ -210,6 +357,7 @@ def addmm(xp: Any, self: Array, a: Array, b: Array, beta: Any, alpha: Any) -> Ar
     " -> Tensor",
     half="native",
     out="dtype_out",
+    type_rule=added_product_type(2, 2),
 )
 def addmm_dtype(xp: Any, self: Array, a: Array, b: Array, out_dtype: int, beta: Any, alpha: Any) -> Array:
     """``beta * self + alpha * (a @ b)``, computed and returned in ``out_dtype``."""
@@ -217,11 +365,22 @@ def addmm_dtype(xp: Any, self: Array, a: Array, b: Array, out_dtype: int, beta: 
     return add_product("aten::addmm", self.astype(dtype), mm_dtype(xp, a, b, out_dtype), beta, alpha)
 
 
+def _addmm_activation_into(
+    xp: Any, out: Array, self: Array, a: Array, b: Array, beta: Any, alpha: Any, use_gelu: bool
+) -> Any:
+    if use_gelu or _added_into(2, 2)(xp, out, self, a, b, beta, alpha) is NotImplemented:
+        return NotImplemented
+    xp.maximum(out, 0, out=out)
+    return None
+
+
 @library(
     "aten::_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, "
     "bool use_gelu=False)"
     " -> Tensor",
     out="out",
+    into=_addmm_activation_into,
+    type_rule=added_product_type(2, 2),
 )
 def addmm_activation(xp: Any, self: Array, a: Array, b: Array, beta: Any, alpha: Any, use_gelu: bool) -> Array:
     """``addmm`` followed by relu, or by gelu when asked."""
@@ -242,6 +401,8 @@ def gelu(xp: Any, x: Array) -> Array:
     "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
     inplace=True,
     out="out",
+    into=_added_into(2, 1),
+    type_rule=added_product_type(2, 1),
 )
 def addmv(xp: Any, self: Array, a: Array, v: Array, beta: Any, alpha: Any) -> Array:
     """``beta * self + alpha * (a @ v)`` for a matrix and a vector."""
@@ -254,6 +415,8 @@ def addmv(xp: Any, self: Array, a: Array, v: Array, beta: Any, alpha: Any) -> Ar
     "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
     inplace=True,
     out="out",
+    into=_added_into(3, 3),
+    type_rule=added_product_type(3, 3),
 )
 def baddbmm(xp: Any, self: Array, a: Array, b: Array, beta: Any, alpha: Any) -> Array:
     """``beta * self + alpha * (a @ b)`` for two batches of matrices."""
@@ -265,6 +428,7 @@ def baddbmm(xp: Any, self: Array, a: Array, b: Array, beta: Any, alpha: Any) -> 
     "Scalar alpha=1) -> Tensor",
     half="native",
     out="dtype_out",
+    type_rule=added_product_type(3, 3),
 )
 def baddbmm_dtype(xp: Any, self: Array, a: Array, b: Array, out_dtype: int, beta: Any, alpha: Any) -> Array:
     """``beta * self + alpha * (a @ b)`` for batches, computed and returned in ``out_dtype``."""
@@ -272,10 +436,23 @@ def baddbmm_dtype(xp: Any, self: Array, a: Array, b: Array, out_dtype: int, beta
     return add_product("aten::baddbmm", self.astype(dtype), bmm_dtype(xp, a, b, out_dtype), beta, alpha)
 
 
+def _addbmm_into(xp: Any, out: Array, self: Array, a: Array, b: Array, beta: Any, alpha: Any) -> Any:
+    if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+        return NotImplemented
+    n, r, k = a.shape
+    left, right = a.transpose(1, 0, 2).reshape(r, n * k), b.reshape(n * k, b.shape[2])
+    if not _fits_product(xp, out, self, a.dtype) or product_into(xp, out, left, right) is NotImplemented:
+        return NotImplemented
+    add_product("", self, out, beta, alpha)
+    return None
+
+
 @library(
     "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
     inplace=True,
     out="out",
+    into=_addbmm_into,
+    type_rule=addbmm_type,
 )
 def addbmm(xp: Any, self: Array, a: Array, b: Array, beta: Any, alpha: Any) -> Array:
     """``beta * self + alpha * sum(a[i] @ b[i])``: one gemm over the batch and the inner dimension together."""
@@ -288,10 +465,25 @@ def addbmm(xp: Any, self: Array, a: Array, b: Array, beta: Any, alpha: Any) -> A
     return add_product("aten::addbmm", self, y, beta, alpha)
 
 
+def _addr_into(xp: Any, out: Array, self: Array, u: Array, v: Array, beta: Any, alpha: Any) -> Any:
+    dtype = self.dtype
+    if u.dtype != dtype or v.dtype != dtype or u.ndim != 1 or v.ndim != 1 or dtype == BOOL_:
+        return NotImplemented
+    if dtype.kind in "iu" and (isinstance(alpha, float) or isinstance(beta, float)):
+        return NotImplemented
+    if not fits(out, (u.shape[0], v.shape[0]), dtype) or not _fits_product(xp, out, self, dtype):
+        return NotImplemented
+    xp.multiply(u[:, None], v, out=out)
+    add_product("", self, out, beta, alpha)
+    return None
+
+
 @library(
     "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
     inplace=True,
     out="out",
+    into=_addr_into,
+    type_rule=addr_type,
 )
 def addr(xp: Any, self: Array, u: Array, v: Array, beta: Any, alpha: Any) -> Array:
     """``beta * self + alpha * outer(u, v)``; unlike the matrix products it promotes its operands."""
@@ -317,19 +509,35 @@ def _outer(op: str, xp: Any, u: Array, v: Array) -> Array:
     return u[:, None] * v
 
 
-@library("aten::outer(Tensor self, Tensor vec2) -> Tensor", out="out")
+def _outer_into(xp: Any, out: Array, u: Array, v: Array) -> Any:
+    if u.ndim != 1 or v.ndim != 1 or u.dtype != v.dtype or not fits(out, (u.shape[0], v.shape[0]), u.dtype):
+        return NotImplemented
+    xp.multiply(u[:, None], v, out=out)
+    return None
+
+
+@library("aten::outer(Tensor self, Tensor vec2) -> Tensor", out="out", into=_outer_into, type_rule=outer_type)
 def outer(xp: Any, u: Array, v: Array) -> Array:
     """All products of the elements of two vectors, as a matrix."""
     return _outer("aten::outer", xp, u, v)
 
 
-@library("aten::ger(Tensor self, Tensor vec2) -> Tensor", out="out")
+@library("aten::ger(Tensor self, Tensor vec2) -> Tensor", out="out", into=_outer_into, type_rule=outer_type)
 def ger(xp: Any, u: Array, v: Array) -> Array:
     """All products of the elements of two vectors, as a matrix (old name of ``outer``)."""
     return _outer("aten::ger", xp, u, v)
 
 
-@library("aten::inner(Tensor self, Tensor other) -> Tensor", out="out")
+def _inner_into(xp: Any, out: Array, a: Array, b: Array) -> Any:
+    if not a.ndim or not b.ndim or out.shape != a.shape[:-1] + b.shape[:-1] or not out.flags.c_contiguous:
+        return NotImplemented
+    k, rows, columns = a.shape[-1], prod(a.shape[:-1]), prod(b.shape[:-1])
+    if b.shape[-1] != k:
+        return NotImplemented
+    return product_into(xp, out.reshape(rows, columns), a.reshape(rows, k), b.reshape(columns, k).T)
+
+
+@library("aten::inner(Tensor self, Tensor other) -> Tensor", out="out", into=_inner_into)
 def inner(xp: Any, a: Array, b: Array) -> Array:
     """Sums of products over the last dimensions; a 0-dim operand scales the other."""
     if not a.ndim or not b.ndim:
@@ -343,15 +551,29 @@ def inner(xp: Any, a: Array, b: Array) -> Array:
     return a.reshape(prod(rows), k).dot(b.reshape(prod(columns), k).T).reshape(rows + columns)
 
 
-@library("aten::kron(Tensor self, Tensor other) -> Tensor", out="out")
-def kron(xp: Any, a: Array, b: Array) -> Array:
-    """The Kronecker product: each element of ``a`` times all of ``b``, in place of it."""
+def _interleaved(a: Array, b: Array) -> tuple[Array, Array, list[int]]:
+    """``a`` and ``b`` in one dtype with their dims side by side, and the shape of their Kronecker product."""
     dtype = result_type(a, b)
     n = max(a.ndim, b.ndim)
     left, right = (1,) * (n - a.ndim) + a.shape, (1,) * (n - b.ndim) + b.shape
     a = a.astype(dtype, copy=False).reshape([s for d in left for s in (d, 1)])
     b = b.astype(dtype, copy=False).reshape([s for d in right for s in (1, d)])
-    return xp.multiply(a, b).reshape([p * q for p, q in zip(left, right, strict=True)])
+    return a, b, [p * q for p, q in zip(left, right, strict=True)]
+
+
+def _kron_into(xp: Any, out: Array, a: Array, b: Array) -> Any:
+    a, b, shape = _interleaved(a, b)
+    if not fits(out, shape, a.dtype) or not out.flags.c_contiguous:
+        return NotImplemented
+    xp.multiply(a, b, out=out.reshape([p * q for p, q in zip(a.shape, b.shape, strict=True)]))
+    return None
+
+
+@library("aten::kron(Tensor self, Tensor other) -> Tensor", out="out", into=_kron_into)
+def kron(xp: Any, a: Array, b: Array) -> Array:
+    """The Kronecker product: each element of ``a`` times all of ``b``, in place of it."""
+    a, b, shape = _interleaved(a, b)
+    return xp.multiply(a, b).reshape(shape)
 
 
 def _cross(op: str, xp: Any, a: Array, b: Array, dim: int) -> Array:
@@ -377,13 +599,28 @@ def _cross(op: str, xp: Any, a: Array, b: Array, dim: int) -> Array:
     return y
 
 
-@library("aten::linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", out="out")
+def _cross_into(xp: Any, out: Array, a: Array, b: Array, dim: int | None) -> Any:
+    if dim is None:
+        dim = next((i for i, n in enumerate(a.shape) if n == 3), 0)
+    if a.dtype != b.dtype or a.dtype == BOOL_ or a.shape != b.shape or not a.ndim or a.shape[dim] != 3:
+        return NotImplemented
+    if not fits(out, a.shape, a.dtype):
+        return NotImplemented
+    before = (slice(None),) * (dim % a.ndim)
+    (a0, a1, a2), (b0, b1, b2), (c0, c1, c2) = ([x[(*before, i, ...)] for i in range(3)] for x in (a, b, out))
+    for c, p, q, r, s in ((c0, a1, b2, a2, b1), (c1, a2, b0, a0, b2), (c2, a0, b1, a1, b0)):
+        xp.multiply(p, q, out=c)
+        c -= r * s
+    return None
+
+
+@library("aten::linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", out="out", into=_cross_into)
 def linalg_cross(xp: Any, a: Array, b: Array, dim: int) -> Array:
     """The cross product of vectors of three elements along ``dim``."""
     return _cross("aten::linalg_cross", xp, a, b, dim)
 
 
-@library("aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor", out="out")
+@library("aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor", out="out", into=_cross_into)
 def cross(xp: Any, a: Array, b: Array, dim: int | None) -> Array:
     """The cross product along ``dim``, by default the first dimension of three elements."""
     if dim is None:

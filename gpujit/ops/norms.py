@@ -10,6 +10,8 @@ from gpujit.ops.axes import need_floating, one_axis, sum_squares, total
 from gpujit.ops.batch_norm import THREE_OUT, Three, check_channels, normalise_channels, widened
 from gpujit.ops.distance import vector_norm
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rules import same_type
+from gpujit.ops.rules_reduce import normalised_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 
@@ -17,6 +19,7 @@ from gpujit.support.errors import DTypeError, ShapeError
     "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
     "bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor",
     half="native",
+    type_rule=same_type,
 )
 def instance_norm(
     m: Any,
@@ -116,7 +119,8 @@ def _layer_norm(
 
 @reduction(
     "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, "
-    "float eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor"
+    "float eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor",
+    type_rule=normalised_type,
 )
 def layer_norm(
     m: Any, x: Array, shape: list[int], weight: Array | None, bias: Array | None, eps: float, cudnn_enable: bool
@@ -177,7 +181,8 @@ def _group_norm(m: Any, x: Array, groups: int, weight: Array | None, bias: Array
 
 @reduction(
     "aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, "
-    "float eps=1.0000000000000001e-05, bool cudnn_enabled=True) -> Tensor"
+    "float eps=1.0000000000000001e-05, bool cudnn_enabled=True) -> Tensor",
+    type_rule=same_type,
 )
 def group_norm(
     m: Any, x: Array, groups: int, weight: Array | None, bias: Array | None, eps: float, cudnn_enabled: bool
@@ -241,7 +246,10 @@ def _rms_norm(
     return y, rstd
 
 
-@reduction("aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor")
+@reduction(
+    "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
+    type_rule=normalised_type,
+)
 def rms_norm(m: Any, x: Array, shape: list[int], weight: Array | None, eps: float | None) -> Array:
     """``x`` divided by the root of its mean square over its last dims, then scaled."""
     return _rms_norm(m, x, shape, weight, eps, "aten::rms_norm")[0]

@@ -50,6 +50,19 @@ def piecewise(m: Any, x: Any, pieces: Sequence[tuple[Any, Callable[[Any], Any]]]
     return y
 
 
+def blocks_into(m: Any, out: Array, function: Callable[[Any, Any], Any], x: Array) -> Any:
+    """``in_blocks`` into ``out``, an out-variant: it leaves arrays that lie differently in memory to others."""
+    if not (x.flags.c_contiguous and out.flags.c_contiguous) and x.strides != out.strides:
+        return NotImplemented
+    source, target = x.ravel(order="K"), out.ravel(order="K")
+    if out.size and not m.may_share_memory(target, out):
+        return NotImplemented
+    step = BLOCK if m.__name__ == "numpy" else max(x.size, 1)
+    for i in range(0, x.size, step):
+        target[i : i + step] = function(m, source[i : i + step])
+    return None
+
+
 def in_blocks(m: Any, function: Callable[[Any, Any], Any], x: Array) -> Array:
     """``function(m, x)`` of an elementwise function that takes and gives one-dim arrays, in the layout of ``x``.
 

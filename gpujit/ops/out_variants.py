@@ -17,9 +17,11 @@ from typing import Any
 
 from gpujit.ir.dtypes import HALF_TYPES
 from gpujit.ir.types import TENSOR, ListType, OptionalType
+from gpujit.ir.values import Array
 from gpujit.ops.registry import (
     Op,
     check_writable,
+    fits,
     operand_positions,
     pointwise_plan,
     wrap_number,
@@ -39,6 +41,25 @@ def out_kernel(op: Op, xp: Any, name: str) -> Callable[..., Any]:
     if op.into is None:
         return _copying(op, xp, name)
     return (_pointwise if op.kind == "pointwise" else _edge)(op, xp, name)
+
+
+def copied(out: Array, source: Array) -> Any:
+    """``source``, a view of an argument, copied into ``out``: the out-variant of what only moves elements."""
+    if not fits(out, source.shape, source.dtype):
+        return NotImplemented
+    out[...] = source
+    return None
+
+
+def copied_all(outs: Sequence[Array], sources: Sequence[Array]) -> Any:
+    """Several views copied into an array each."""
+    if len(outs) != len(sources):
+        return NotImplemented
+    if not all(fits(o, s.shape, s.dtype) for o, s in zip(outs, sources, strict=True)):
+        return NotImplemented
+    for o, s in zip(outs, sources, strict=True):
+        o[...] = s
+    return None
 
 
 def _copying(op: Op, xp: Any, name: str) -> Callable[..., Any]:
@@ -114,9 +135,7 @@ def _pointwise(op: Op, xp: Any, name: str) -> Callable[..., Any]:
         arrays = [x for x in operands if type(x) is ndarray]
         if returned is None or promoted in HALF_TYPES or not arrays or any(x.dtype != compute for x in arrays):
             return None
-        numbers = tuple(
-            i for i, x in zip(positions, operands, strict=True) if type(x) is not ndarray and x is not None
-        )
+        numbers = tuple(i for i, x in zip(positions, operands, strict=True) if type(x) is not ndarray and x is not None)
         return returned, numbers, compute
 
     def call(out: Any, *args: Any) -> Any:

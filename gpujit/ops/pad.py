@@ -8,6 +8,7 @@ from typing import Any
 
 from gpujit.ir.values import Array
 from gpujit.ops.registry import library
+from gpujit.ops.rules_views import pad_type
 from gpujit.ops.strided import shape_text
 from gpujit.support.errors import OpError, ShapeError
 
@@ -184,13 +185,19 @@ def pad_any(xp: Any, op: str, x: Array, pads: Sequence[int], mode: str, value: f
     return pad_edges(xp, op, x, pads, mode)
 
 
-@library('aten::pad(Tensor self, int[] pad, str mode="constant", float? value=None) -> Tensor', half="native")
+@library(
+    'aten::pad(Tensor self, int[] pad, str mode="constant", float? value=None) -> Tensor',
+    half="native",
+    type_rule=pad_type,
+)
 def pad(xp: Any, x: Array, pads: list[int], mode: str, value: float | None) -> Array:
     """The input with its last dims grown (or cropped) by pairs of numbers, last dim first."""
     return pad_any(xp, "aten::pad", x, pads, mode, value)
 
 
-@library("aten::_pad_enum(Tensor self, int[] pad, int mode, float? value=None) -> Tensor", half="native")
+@library(
+    "aten::_pad_enum(Tensor self, int[] pad, int mode, float? value=None) -> Tensor", half="native", type_rule=pad_type
+)
 def pad_enum(xp: Any, x: Array, pads: list[int], mode: int, value: float | None) -> Array:
     """As ``aten::pad``, with the mode as a number."""
     if not 0 <= mode < len(MODES):
@@ -198,13 +205,18 @@ def pad_enum(xp: Any, x: Array, pads: list[int], mode: int, value: float | None)
     return pad_any(xp, "aten::_pad_enum", x, pads, MODES[mode], value)
 
 
-@library("aten::_pad_circular(Tensor self, int[] pad) -> Tensor", half="native")
+@library("aten::_pad_circular(Tensor self, int[] pad) -> Tensor", half="native", type_rule=pad_type)
 def pad_circular(xp: Any, x: Array, pads: list[int]) -> Array:
     """The input with its last dims continued periodically."""
     return pad_edges(xp, "aten::_pad_circular", x, pads, "circular")
 
 
-@library("aten::constant_pad_nd(Tensor self, int[] pad, Scalar value=0) -> Tensor", half="native", out="out")
+@library(
+    "aten::constant_pad_nd(Tensor self, int[] pad, Scalar value=0) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=pad_type,
+)
 def constant_pad_nd(xp: Any, x: Array, pads: list[int], value: Any) -> Array:
     """The input with its last dims grown by elements equal to ``value``."""
     return pad_constant(xp, "aten::constant_pad_nd", x, pads, value)
@@ -213,7 +225,7 @@ def constant_pad_nd(xp: Any, x: Array, pads: list[int], value: Any) -> Array:
 def _declare(name: str, mode: str, rank: int) -> None:
     op = f"aten::{name}_pad{rank}d"
 
-    @library(f"{op}(Tensor self, int[{2 * rank}] padding) -> Tensor", half="native", out="out")
+    @library(f"{op}(Tensor self, int[{2 * rank}] padding) -> Tensor", half="native", out="out", type_rule=pad_type)
     def edges(xp: Any, x: Array, pads: list[int]) -> Array:
         """The input with its last dims grown by copies of its own elements."""
         if len(pads) != 2 * rank:

@@ -16,7 +16,17 @@ from gpujit.ops.layout import (
     strided,
     wrap_dim,
 )
-from gpujit.ops.registry import library, view
+from gpujit.ops.out_variants import copied as view_copied
+from gpujit.ops.registry import library, type_rule_of, view
+from gpujit.ops.rules_views import (
+    as_strided_type,
+    narrow_type,
+    real_part_type,
+    select_type,
+    slice_type,
+    unfold_type,
+    view_as_real_type,
+)
 from gpujit.ops.views import (
     diagonal,
     expand,
@@ -33,7 +43,7 @@ from gpujit.ops.views import (
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
-@view("aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)")
+@view("aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", type_rule=select_type)
 def select(xp: Any, x: Array, dim: int, index: int) -> Array:
     """A view of the slice at ``index`` of ``dim``, without that dim."""
     n = x.ndim
@@ -49,7 +59,10 @@ def select(xp: Any, x: Array, dim: int, index: int) -> Array:
         ) from None
 
 
-@view("aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)")
+@view(
+    "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)",
+    type_rule=slice_type,
+)
 def slice_tensor(xp: Any, x: Array, dim: int, start: int | None, end: int | None, step: int) -> Array:
     """A view of every ``step``-th index of ``dim`` from ``start`` to before ``end``; both are clamped."""
     n = x.ndim
@@ -76,13 +89,13 @@ def _narrowed(x: Array, dim: int, start: int, length: int, op: str) -> Array:
     return x[(*BEFORE[d], slice(first, first + length))]
 
 
-@view("aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)")
+@view("aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)", type_rule=narrow_type)
 def narrow(xp: Any, x: Array, dim: int, start: int, length: int) -> Array:
     """A view of ``length`` indices of ``dim`` from ``start`` on."""
     return _narrowed(x, dim, start, length, "aten::narrow")
 
 
-@view("aten::narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a)")
+@view("aten::narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a)", type_rule=narrow_type)
 def narrow_tensor(xp: Any, x: Array, dim: int, start: Array, length: int) -> Array:
     """A view of ``length`` indices of ``dim`` from ``start``, an integer 0-dim tensor, on."""
     if start.ndim or start.dtype.kind not in "iu":
@@ -92,7 +105,7 @@ def narrow_tensor(xp: Any, x: Array, dim: int, start: Array, length: int) -> Arr
     return _narrowed(x, dim, int(start), length, "aten::narrow")
 
 
-@view("aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)")
+@view("aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)", type_rule=unfold_type)
 def unfold(xp: Any, x: Array, dimension: int, size: int, step: int) -> Array:
     """A view of all windows of ``size`` along a dim, ``step`` apart; positions in a window are a new last dim."""
     d = wrap_dim(dimension, x.ndim, "aten::unfold")
@@ -155,13 +168,19 @@ def strided_view(xp: Any, x: Array, size: Sequence[int], stride: Sequence[int], 
     return strided(xp, flat, shape, strides)
 
 
-@view("aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)")
+@view(
+    "aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)",
+    type_rule=as_strided_type,
+)
 def as_strided(xp: Any, x: Array, size: list[int], stride: list[int], storage_offset: int | None) -> Array:
     """A view by explicit size, stride and offset (in elements, from the start of the owning array)."""
     return strided_view(xp, x, size, stride, storage_offset, "aten::as_strided")
 
 
-@view("aten::as_strided_(Tensor(a!) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a!)")
+@view(
+    "aten::as_strided_(Tensor(a!) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a!)",
+    type_rule=as_strided_type,
+)
 def as_strided_in_place(xp: Any, x: Array, size: list[int], stride: list[int], storage_offset: int | None) -> Array:
     """``x`` itself under another size and stride; only for as many elements and the same start."""
     y = strided_view(xp, x, size, stride, storage_offset, "aten::as_strided_")
@@ -175,13 +194,13 @@ def as_strided_in_place(xp: Any, x: Array, size: list[int], stride: list[int], s
 # ------------------------------------------------------------------------------------------------ complex parts
 
 
-@view("aten::real(Tensor(a) self) -> Tensor(a)")
+@view("aten::real(Tensor(a) self) -> Tensor(a)", type_rule=real_part_type)
 def real(xp: Any, x: Array) -> Array:
     """A view of the real parts; a real tensor itself."""
     return x.real if x.dtype.kind == "c" else x
 
 
-@view("aten::imag(Tensor(a) self) -> Tensor(a)")
+@view("aten::imag(Tensor(a) self) -> Tensor(a)", type_rule=real_part_type)
 def imag(xp: Any, x: Array) -> Array:
     """A view of the imaginary parts. Raises DTypeError for a real tensor."""
     if x.dtype.kind != "c":
@@ -189,7 +208,7 @@ def imag(xp: Any, x: Array) -> Array:
     return x.imag
 
 
-@view("aten::view_as_real(Tensor(a) self) -> Tensor(a)")
+@view("aten::view_as_real(Tensor(a) self) -> Tensor(a)", type_rule=view_as_real_type)
 def view_as_real(xp: Any, x: Array) -> Array:
     """A view of complex numbers as pairs in a new last dim."""
     if x.dtype.kind != "c":
@@ -251,9 +270,12 @@ def _declare_copies() -> None:
             """A contiguous copy of what the view shows."""
             return of(xp, *args).copy()
 
-        library(f"aten::{name}(Tensor self{', ' if arguments else ''}{arguments}) -> Tensor", half="native", out=out)(
-            copied
-        )
+        def into(xp: Any, out: Array, *args: Any, of: Callable[..., Any] = of) -> Any:
+            return view_copied(out, of(xp, *args))
+
+        text = f"aten::{name}(Tensor self{', ' if arguments else ''}{arguments}) -> Tensor"
+        rule = type_rule_of(f"aten::{name.replace('_copy', '')}")
+        library(text, half="native", out=out, into=into, type_rule=rule)(copied)
 
 
 _declare_copies()

@@ -46,9 +46,15 @@ def _dtype_of(a: Any, b: Any) -> Any:
     return a.dtype if hasattr(a, "dtype") else b.dtype
 
 
-@pointwise("aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inplace=True, out="Scalar_out", into=True)
 @pointwise(
-    "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", inplace=True, out="out", onnx="Add", into=True
+    "aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inplace=True, out="Scalar_out", into=True
+)
+@pointwise(
+    "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
+    inplace=True,
+    out="out",
+    onnx="Add",
+    into=True,
 )
 def add(m: Any, a: Array, b: Any, alpha: Any) -> Array:
     """a + alpha * b; of bools their disjunction."""
@@ -167,7 +173,9 @@ for _parameters, _overload in (
 _NO_FLOOR = {"bool": "use & for masks", "complex": "complex numbers have no floor"}
 
 
-@pointwise("aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, out="Scalar_out", into=True)
+@pointwise(
+    "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, out="Scalar_out", into=True
+)
 @pointwise("aten::floor_divide(Tensor self, Tensor other) -> Tensor", refuse=_NO_FLOOR, out="out", into=True)
 def floor_divide(m: Any, a: Array, b: Any) -> Array:
     """The largest whole number not above a / b, in the promoted dtype."""
@@ -204,18 +212,38 @@ def remainder(m: Any, a: Any, b: Any) -> Array:
     return m.where(zero, m.copysign(y, a), y) if zero.any() else y
 
 
-@pointwise("aten::fmod.Scalar(Tensor self, Scalar other) -> Tensor", refuse=_NO_FLOOR, inplace=True, out="Scalar_out", into=True)
+@pointwise(
+    "aten::fmod.Scalar(Tensor self, Scalar other) -> Tensor",
+    refuse=_NO_FLOOR,
+    inplace=True,
+    out="Scalar_out",
+    into=True,
+)
 @pointwise(
     "aten::fmod.Tensor(Tensor self, Tensor other) -> Tensor",
     refuse=_NO_FLOOR,
     inplace=True,
     out="Tensor_out",
-    onnx="Mod", into=True,
+    onnx="Mod",
+    into=True,
 )
 def fmod(m: Any, a: Array, b: Any) -> Array:
     """What truncating division leaves: a number with the sign of the dividend."""
     _check_divisor("aten::fmod", a, b)
     return m.fmod(a, b)
+
+
+def _addcmul_into(m: Any, out: Array, x: Array, a: Array, b: Array, value: Any) -> None:
+    # Where out is x, its old values are still needed.
+    y = m.multiply(a, b, out=None if out is x else out)
+    if value != 1:
+        y = m.multiply(y, wrap_number(value, x.dtype, m), out=y if y.ndim else None)
+    m.add(x, y, out=out)
+
+
+def _addcdiv_into(m: Any, out: Array, x: Array, a: Array, b: Array, value: Any) -> None:
+    y = m.divide(a, b, out=None if out is x else out)
+    m.add(x, y if value == 1 else m.multiply(y, value, out=y if y.ndim else None), out=out)
 
 
 @pointwise(
@@ -256,9 +284,17 @@ def _integer_power(m: Any, a: Any, b: Any) -> Any:
     return m.where(negative, m.where(a == 1, 1, m.where(a == -1, odd, 0)), y).astype(b.dtype)
 
 
+def _pow_into(m: Any, out: Array, a: Array, b: Array) -> Any:
+    # Integers need the old values again.
+    if a.dtype.kind in "iu":
+        return NotImplemented
+    m.power(a, b, out=out)
+    return None
+
+
 @pointwise(
     "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor",
-    operands=("self", "exponent"), refuse=NO_BOOL, out="Tensor_Tensor_out", onnx="Pow", into=True,
+    operands=("self", "exponent"), refuse=NO_BOOL, out="Tensor_Tensor_out", onnx="Pow", into=_pow_into,
 )  # fmt: skip
 def pow_tensor(m: Any, a: Array, b: Array) -> Array:
     """a ** b, element by element."""
@@ -355,7 +391,12 @@ def lerp(m: Any, start: Array, end: Array, weight: Any) -> Array:
 
 
 @pointwise(
-    "aten::atan2(Tensor self, Tensor other) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out", into=True
+    "aten::atan2(Tensor self, Tensor other) -> Tensor",
+    result="float",
+    refuse=REAL_ONLY,
+    inplace=True,
+    out="out",
+    into=True,
 )
 def atan2(m: Any, y: Array, x: Array) -> Array:
     """The angle of the point (x, y), from -pi to pi."""
@@ -386,7 +427,8 @@ def nextafter(xp: Any, a: Array, b: Array) -> Array:
     result="float",
     refuse=REAL_ONLY,
     inplace=True,
-    out="out", into=True,
+    out="out",
+    into=True,
 )
 def copysign(m: Any, a: Array, b: Any) -> Array:
     """The magnitude of ``a`` with the sign of ``b``."""
@@ -425,6 +467,10 @@ def lcm(m: Any, a: Array, b: Array) -> Array:
     return m.lcm(a, b)
 
 
+def _ldexp_into(m: Any, out: Array, a: Array, b: Array) -> None:
+    m.multiply(a, m.exp2(b, out=None if out is a else out), out=out)
+
+
 @pointwise("aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor", result="float", out="out", into=_ldexp_into)
 def ldexp(m: Any, a: Array, b: Array) -> Array:
     """a * 2**b."""
@@ -457,10 +503,23 @@ def _complex(m: Any, real: Any, imag: Any) -> Any:
 # --------------------------------------------------------------------------------------------- sum and relu in one
 
 
+def _add_relu_into(m: Any, out: Array, a: Array, b: Any, alpha: Any) -> None:
+    m.add(a, b if alpha == 1 else b * wrap_number(alpha, _dtype_of(a, b), m), out=out)
+    m.fmax(out, 0, out=out)
+
+
 @pointwise(
-    "aten::_add_relu.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inplace=True, out="Scalar_out", into=_add_relu_into
+    "aten::_add_relu.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
+    inplace=True,
+    out="Scalar_out",
+    into=_add_relu_into,
 )
-@pointwise("aten::_add_relu.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", inplace=True, out="out", into=_add_relu_into)
+@pointwise(
+    "aten::_add_relu.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
+    inplace=True,
+    out="out",
+    into=_add_relu_into,
+)
 def add_relu(m: Any, a: Array, b: Any, alpha: Any) -> Array:
     """max(a + alpha * b, 0); NaN gives 0."""
     return m.fmax(m.add(a, b * wrap_number(alpha, _dtype_of(a, b), m)), 0)

@@ -16,6 +16,7 @@ import numpy as np
 
 from gpujit.ir.values import Array
 from gpujit.ops.registry import library, write_into
+from gpujit.ops.rules_products import adaptive_pair_type, adaptive_type, pooled_pair_type, pooled_type
 from gpujit.ops.strided import expand_list, shape_text
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -360,7 +361,7 @@ def adaptive_max_pool(xp: Any, op: str, x: Array, output: Sequence[int], rank: i
 
 def declare_pair(text: str, out: str, body: Any) -> None:
     """An operator of two results, and its out= form when ``out`` names the overload and the two arguments."""
-    library(text)(body)
+    library(text, type_rule=pooled_pair_type if "dilation" in text else adaptive_pair_type)(body)
     if not out:
         return
     overload, first, second = out.split()
@@ -381,7 +382,7 @@ def _declare(rank: int) -> None:
     numbers = f"Tensor self, int[{rank}] kernel_size, int[{rank}] stride=[], int[{rank}] padding={zeros}"
     op = f"aten::max_pool{rank}d"
 
-    @library(f"{op}({numbers}, int[{rank}] dilation={ones}, bool ceil_mode=False) -> Tensor")
+    @library(f"{op}({numbers}, int[{rank}] dilation={ones}, bool ceil_mode=False) -> Tensor", type_rule=pooled_type)
     def maximum(
         xp: Any,
         x: Array,
@@ -414,7 +415,11 @@ def _declare(rank: int) -> None:
     mean_op = f"aten::avg_pool{rank}d"
     last = "" if rank == 1 else ", int? divisor_override=None"
 
-    @library(f"{mean_op}({numbers}, bool ceil_mode=False, bool count_include_pad=True{last}) -> Tensor", out="out")
+    @library(
+        f"{mean_op}({numbers}, bool ceil_mode=False, bool count_include_pad=True{last}) -> Tensor",
+        out="out",
+        type_rule=pooled_type,
+    )
     def mean(
         xp: Any, x: Array, kernel: list[int], stride: list[int], padding: list[int], ceil_mode: bool, include_pad: bool,
         divisor: int | None = None,
@@ -437,7 +442,7 @@ def _declare(rank: int) -> None:
 
 
 def _declare_adaptive(op: str, rank: int) -> None:
-    @library(f"{op}(Tensor self, int[{rank}] output_size) -> Tensor", out="out")
+    @library(f"{op}(Tensor self, int[{rank}] output_size) -> Tensor", out="out", type_rule=adaptive_type)
     def adaptive_mean(xp: Any, x: Array, output: list[int]) -> Array:
         """Means over a given number of windows."""
         return adaptive_avg_pool(xp, op, x, output, rank)

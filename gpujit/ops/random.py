@@ -18,6 +18,16 @@ from gpujit.ops.create import OPTIONS, check_layout, like, new_empty_array
 from gpujit.ops.generator import DEFAULT, Generator, manual_seed
 from gpujit.ops.layout import cast, empty_preserved, expand_to, out_forms
 from gpujit.ops.registry import check_writable, library, prim
+from gpujit.ops.rules import same_type
+from gpujit.ops.rules_reduce import multinomial_type
+from gpujit.ops.rules_views import (
+    cast_type,
+    normal_sized_type,
+    permutation_type,
+    second_sized_type,
+    sized_type,
+    third_sized_type,
+)
 from gpujit.ops.samplers import (
     DIGITS,
     Sampler,
@@ -109,14 +119,21 @@ def _declare_sized(name: str, sampler: Sampler, parameters: Callable[[Any], tupl
         return fill(xp, y, generator, sampler, *parameters(y.dtype))
 
     g, m, w = "Generator? generator", "MemoryFormat? memory_format=None", "Tensor(a!) out) -> Tensor(a!)"
-    library(f"{op}(SymInt[] size, *, {OPTIONS}) -> Tensor", half="native", effects=True)(plain)
-    library(f"{op}.generator(SymInt[] size, *, {g}, {OPTIONS}) -> Tensor", half="native", effects=True)(seeded)
+    library(f"{op}(SymInt[] size, *, {OPTIONS}) -> Tensor", half="native", effects=True, type_rule=sized_type)(plain)
+    library(
+        f"{op}.generator(SymInt[] size, *, {g}, {OPTIONS}) -> Tensor", half="native", effects=True, type_rule=sized_type
+    )(seeded)
     out_forms(f"{op}.out(SymInt[] size, *, {w}", of=op)
     out_forms(f"{op}.generator_out(SymInt[] size, *, {g}, {w}", of=f"{op}.generator")
-    library(f"{op}_like(Tensor self, *, {OPTIONS}, {m}) -> Tensor", half="native", effects=True)(alike)
-    library(f"{op}_like.generator(Tensor self, *, {g}, {OPTIONS}, {m}) -> Tensor", half="native", effects=True)(
-        alike_seeded
+    library(f"{op}_like(Tensor self, *, {OPTIONS}, {m}) -> Tensor", half="native", effects=True, type_rule=cast_type)(
+        alike
     )
+    library(
+        f"{op}_like.generator(Tensor self, *, {g}, {OPTIONS}, {m}) -> Tensor",
+        half="native",
+        effects=True,
+        type_rule=cast_type,
+    )(alike_seeded)
     out_forms(f"{op}_like.out(Tensor self, *, {m}, {w}", of=f"{op}_like")
     out_forms(f"{op}_like.generator_out(Tensor self, *, {g}, {m}, {w}", of=f"{op}_like.generator")
 
@@ -175,7 +192,8 @@ def _declare_integers() -> None:
     )
     for overload, arguments, body in forms:
         dot = f".{overload}" if overload else ""
-        library(f"{op}{dot}({arguments}, {options}) -> Tensor", half="native", effects=True)(body)
+        rule = third_sized_type if overload.startswith("low") else second_sized_type
+        library(f"{op}{dot}({arguments}, {options}) -> Tensor", half="native", effects=True, type_rule=rule)(body)
     for overload, arguments, _ in forms:
         out_forms(
             f"{op}.{overload + '_' if overload else ''}out({arguments}, {w}", of=f"{op}.{overload}" if overload else op
@@ -209,9 +227,12 @@ def _declare_integers() -> None:
     )
     for overload, arguments, places, out in forms_like:
         name = f"{op}_like.{overload}" if overload else f"{op}_like"
-        library(f"{name}(Tensor self, {arguments}, {OPTIONS}, {m}) -> Tensor", half="native", effects=True)(
-            reordered(places)
-        )
+        library(
+            f"{name}(Tensor self, {arguments}, {OPTIONS}, {m}) -> Tensor",
+            half="native",
+            effects=True,
+            type_rule=cast_type,
+        )(reordered(places))
         out_forms(f"{op}_like.{out}(Tensor self, {arguments}, {m}, {w}", of=name)
 
     perm = "aten::randperm"
@@ -238,8 +259,15 @@ def _declare_integers() -> None:
         """The integers from 0 to below ``n`` in random order."""
         return permutation(xp, n, None, *options)
 
-    library(f"{perm}(SymInt n, *, {options}) -> Tensor", half="native", effects=True)(permuted)
-    library(f"{perm}.generator(SymInt n, *, {g}, {options}) -> Tensor", half="native", effects=True)(permutation)
+    library(f"{perm}(SymInt n, *, {options}) -> Tensor", half="native", effects=True, type_rule=permutation_type)(
+        permuted
+    )
+    library(
+        f"{perm}.generator(SymInt n, *, {g}, {options}) -> Tensor",
+        half="native",
+        effects=True,
+        type_rule=permutation_type,
+    )(permutation)
     out_forms(f"{perm}.out(SymInt n, *, {w}", of=perm)
     out_forms(f"{perm}.generator_out(SymInt n, *, {g}, {w}", of=f"{perm}.generator")
 
@@ -317,7 +345,9 @@ def _declare_fills() -> None:
             return filled(xp, empty_preserved(xp, x), *args)
 
         rest = f"{arguments}, *, {_GENERATOR}"
-        library(f"aten::{name}(Tensor self, {rest}) -> Tensor", half="native", effects=True, out="out")(made)
+        library(
+            f"aten::{name}(Tensor self, {rest}) -> Tensor", half="native", effects=True, out="out", type_rule=same_type
+        )(made)
         library(f"aten::{name}_(Tensor(a!) self, {rest}) -> Tensor(a!)", half="native", effects=True)(filled)
 
 
@@ -357,8 +387,19 @@ def _declare_random() -> None:
             return body(xp, empty_preserved(xp, x), *args)
 
         text = f"{arguments}{_GENERATOR}"
-        library(f"aten::random{overload}(Tensor self, {text}) -> Tensor", half="native", effects=True, out=out)(made)
-        library(f"aten::random_{overload}(Tensor(a!) self, {text}) -> Tensor(a!)", half="native", effects=True)(body)
+        library(
+            f"aten::random{overload}(Tensor self, {text}) -> Tensor",
+            half="native",
+            effects=True,
+            out=out,
+            type_rule=same_type,
+        )(made)
+        library(
+            f"aten::random_{overload}(Tensor(a!) self, {text}) -> Tensor(a!)",
+            half="native",
+            effects=True,
+            type_rule=same_type,
+        )(body)
 
 
 _declare_random()
@@ -437,7 +478,12 @@ def _declare_normal() -> None:
         text = f"{op}.{overload}({arguments}, *, {_GENERATOR}) -> Tensor"
         library(text, half="native", effects=True, out=f"{overload}_out")(body)
     sized = "float mean, float std, SymInt[] size, *, "
-    library(f"{op}.float_float({sized}{_GENERATOR}, {OPTIONS}) -> Tensor", half="native", effects=True)(float_float)
+    library(
+        f"{op}.float_float({sized}{_GENERATOR}, {OPTIONS}) -> Tensor",
+        half="native",
+        effects=True,
+        type_rule=normal_sized_type,
+    )(float_float)
     out_forms(f"{op}.float_float_out({sized}{_GENERATOR}, Tensor(a!) out) -> Tensor(a!)", of=f"{op}.float_float")
 
     def like_out(xp: Any, x: Array, mean: float, std: float, generator: Generator | None, out: Array) -> Array:
@@ -504,9 +550,11 @@ def _declare_bernoulli() -> None:
         return _bernoulli_by(xp, x, p, generator, f"{op}_")
 
     rest = f"*, {_GENERATOR}) -> Tensor"
-    library(f"{op}(Tensor self, {rest}", half="native", effects=True, out="out")(of_itself)
-    library(f"{op}.p(Tensor self, float p, {rest}", half="native", effects=True)(by_number)
-    library(f"{op}.Tensor(Tensor self, Tensor p, {rest}", half="native", effects=True, out="Tensor_out")(by_tensor)
+    library(f"{op}(Tensor self, {rest}", half="native", effects=True, out="out", type_rule=same_type)(of_itself)
+    library(f"{op}.p(Tensor self, float p, {rest}", half="native", effects=True, type_rule=same_type)(by_number)
+    library(
+        f"{op}.Tensor(Tensor self, Tensor p, {rest}", half="native", effects=True, out="Tensor_out", type_rule=same_type
+    )(by_tensor)
     out_forms(f"{op}.float_out(Tensor self, float p=0.5, *, {_GENERATOR}, Tensor(a!) out) -> Tensor(a!)", of=f"{op}.p")
     library(f"{op}_.Tensor(Tensor(a!) self, Tensor p, {rest}(a!)", half="native", effects=True)(in_place_tensor)
     library(f"{op}_.float(Tensor(a!) self, float p=0.5, {rest}(a!)", half="native", effects=True)(in_place_number)
@@ -523,6 +571,7 @@ _declare_bernoulli()
     half="native",
     effects=True,
     out="out",
+    type_rule=multinomial_type,
 )
 def multinomial(xp: Any, x: Array, num_samples: int, replacement: bool, generator: Generator | None) -> Array:
     """For each row of weights ``num_samples`` indices, drawn in proportion to the weights."""
@@ -596,7 +645,13 @@ def _declare_by_numpy() -> None:
         ("_standard_gamma", "Tensor self", standard_gamma),
         ("_sample_dirichlet", "Tensor self", dirichlet),
     ):
-        library(f"aten::{name}({arguments}, {_GENERATOR}) -> Tensor", half="native", effects=True, out="out")(body)
+        library(
+            f"aten::{name}({arguments}, {_GENERATOR}) -> Tensor",
+            half="native",
+            effects=True,
+            out="out",
+            type_rule=same_type,
+        )(body)
 
 
 _declare_by_numpy()

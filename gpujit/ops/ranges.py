@@ -13,6 +13,7 @@ from gpujit.ops.create import OPTIONS, new_empty_array
 from gpujit.ops.layout import cast, dtype_of, module_for, out_forms
 from gpujit.ops.promotion import COMPLEX64, DEFAULT_FLOAT
 from gpujit.ops.registry import library
+from gpujit.ops.rules_views import arange_start_type, arange_type, eye_m_type, eye_type, spaced_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
@@ -53,7 +54,7 @@ def _ranged(xp: Any, start: Any, end: Any, step: Any, dtype: int | None, device:
     return _progression(module, start, count, step, target)
 
 
-@library(f"aten::arange(Scalar end, *, {OPTIONS}) -> Tensor", half="native")
+@library(f"aten::arange(Scalar end, *, {OPTIONS}) -> Tensor", half="native", type_rule=arange_type)
 def arange(
     xp: Any, end: Any, dtype: int | None, layout: int | None, device: Device | None, pin_memory: bool | None
 ) -> Array:
@@ -61,7 +62,9 @@ def arange(
     return _ranged(xp, 0, end, 1, dtype, device, "aten::arange")
 
 
-@library(f"aten::arange.start(Scalar start, Scalar end, *, {OPTIONS}) -> Tensor", half="native")
+@library(
+    f"aten::arange.start(Scalar start, Scalar end, *, {OPTIONS}) -> Tensor", half="native", type_rule=arange_start_type
+)
 def arange_start(
     xp: Any, start: Any, end: Any, dtype: int | None, layout: int | None, device: Device | None, pin_memory: bool | None
 ) -> Array:
@@ -69,7 +72,11 @@ def arange_start(
     return _ranged(xp, start, end, 1, dtype, device, "aten::arange")
 
 
-@library(f"aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, {OPTIONS}) -> Tensor", half="native")
+@library(
+    f"aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, {OPTIONS}) -> Tensor",
+    half="native",
+    type_rule=arange_start_type,
+)
 def arange_step(
     xp: Any,
     start: Any,
@@ -175,7 +182,11 @@ def _declare_spaces() -> None:
     for name, body, extra in (("linspace", lin, ""), ("logspace", log, ", float base=10.")):
         for overload, bounds in kinds:
             dot = f".{overload}" if overload else ""
-            library(f"aten::{name}{dot}({bounds}, int steps{extra}, *, {OPTIONS}) -> Tensor", half="native")(body)
+            library(
+                f"aten::{name}{dot}({bounds}, int steps{extra}, *, {OPTIONS}) -> Tensor",
+                half="native",
+                type_rule=spaced_type,
+            )(body)
         for overload, bounds in kinds[3:] + kinds[:3]:
             full_name = f"aten::{name}.{overload}" if overload else f"aten::{name}"
             out = f"{overload}_out" if overload else "out"
@@ -185,7 +196,7 @@ def _declare_spaces() -> None:
 _declare_spaces()
 
 
-@library(f"aten::eye(SymInt n, *, {OPTIONS}) -> Tensor", half="native")
+@library(f"aten::eye(SymInt n, *, {OPTIONS}) -> Tensor", half="native", type_rule=eye_type)
 def eye(
     xp: Any, n: int, dtype: int | None, layout: int | None, device: Device | None, pin_memory: bool | None
 ) -> Array:
@@ -193,7 +204,7 @@ def eye(
     return eye_m(xp, n, n, dtype, layout, device, pin_memory)
 
 
-@library(f"aten::eye.m(SymInt n, SymInt m, *, {OPTIONS}) -> Tensor", half="native")
+@library(f"aten::eye.m(SymInt n, SymInt m, *, {OPTIONS}) -> Tensor", half="native", type_rule=eye_m_type)
 def eye_m(
     xp: Any, n: int, m: int, dtype: int | None, layout: int | None, device: Device | None, pin_memory: bool | None
 ) -> Array:

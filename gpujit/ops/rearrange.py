@@ -8,11 +8,19 @@ from typing import Any
 
 from gpujit.ir.values import Array
 from gpujit.ops.registry import library
+from gpujit.ops.rules import same_type
+from gpujit.ops.rules_products import col2im_type, im2col_type
+from gpujit.ops.rules_views import pixel_shuffle_type, pixel_unshuffle_type
 from gpujit.ops.strided import add_windows, expand_list, padded, shape_text, windows
 from gpujit.support.errors import ShapeError
 
 
-@library("aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor", half="native", out="out")
+@library(
+    "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=pixel_shuffle_type,
+)
 def pixel_shuffle(xp: Any, x: Array, factor: int) -> Array:
     """``[..., C * r * r, H, W]`` as ``[..., C, H * r, W * r]``."""
     op = "aten::pixel_shuffle"
@@ -30,7 +38,12 @@ def pixel_shuffle(xp: Any, x: Array, factor: int) -> Array:
     return xp.array(y, order="C").reshape(*lead, c, h * factor, w * factor)
 
 
-@library("aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor", half="native", out="out")
+@library(
+    "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=pixel_unshuffle_type,
+)
 def pixel_unshuffle(xp: Any, x: Array, factor: int) -> Array:
     """``[..., C, H * r, W * r]`` as ``[..., C * r * r, H, W]``."""
     op = "aten::pixel_unshuffle"
@@ -65,7 +78,7 @@ def _channel_shuffle(xp: Any, x: Array, groups: int) -> Array:
 
 for _name, _out in (("channel_shuffle", "out"), ("native_channel_shuffle", None)):
 
-    @library(f"aten::{_name}(Tensor self, int groups) -> Tensor", half="native", out=_out)
+    @library(f"aten::{_name}(Tensor self, int groups) -> Tensor", half="native", out=_out, type_rule=same_type)
     def channel_shuffle(xp: Any, x: Array, groups: int) -> Array:
         """The channels of the groups interleaved."""
         return _channel_shuffle(xp, x, groups)
@@ -106,6 +119,7 @@ def _positions(
     "aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor",
     half="native",
     out="out",
+    type_rule=im2col_type,
 )
 def im2col(
     xp: Any, x: Array, kernel_size: list[int], dilation_: list[int], padding_: list[int], stride_: list[int]
@@ -127,6 +141,7 @@ def im2col(
     "aten::col2im(Tensor self, int[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) "
     "-> Tensor",
     out="out",
+    type_rule=col2im_type,
 )
 def col2im(
     xp: Any,

@@ -8,6 +8,7 @@ from gpujit.ir.dtypes import BOOL_, INT64
 from gpujit.ir.values import Array
 from gpujit.ops.axes import axes_of, in_dtype, need_floating, need_real, reduced_count, sum_squares, to_asked, total
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rules_reduce import reduced_dims_type, reduced_pair_type, reduced_type, sum_to_size_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 # ------------------------------------------------------------------------------------------------- sum, product
@@ -27,20 +28,23 @@ def _sum(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool, code: in
 @reduction(
     "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
     out="IntList_out",
+    type_rule=reduced_type("sum"),
 )
 def sum_dim(m: Any, x: Array, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """Sum over ``dim`` (all dims when None or empty); integers and bools sum to int64."""
     return _sum(m, x, axes_of(x.ndim, dim, "aten::sum"), keepdim, dtype)
 
 
-@reduction("aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor", out="out")
+@reduction("aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor", out="out", type_rule=reduced_type("sum"))
 def sum_all(m: Any, x: Array, dtype: int | None) -> Array:
     """Sum of all elements; integers and bools sum to int64."""
     return _sum(m, x, None, False, dtype)
 
 
 @reduction(
-    "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", out="out"
+    "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+    out="out",
+    type_rule=reduced_type("sum"),
 )
 def nansum(m: Any, x: Array, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """Sum over ``dim`` with NaN taken as zero."""
@@ -56,14 +60,16 @@ def _prod(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool, code: i
     return in_dtype(m.multiply.reduce(x, axes, dtype, None, keepdim), half)
 
 
-@reduction("aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor")
+@reduction("aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor", type_rule=reduced_type("sum"))
 def prod_all(m: Any, x: Array, dtype: int | None) -> Array:
     """Product of all elements; integers and bools multiply to int64."""
     return _prod(m, x, None, False, dtype)
 
 
 @reduction(
-    "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", out="int_out"
+    "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+    out="int_out",
+    type_rule=reduced_type("sum"),
 )
 def prod_dim(m: Any, x: Array, dim: int, keepdim: bool, dtype: int | None) -> Array:
     """Product along ``dim``; integers and bools multiply to int64."""
@@ -86,14 +92,16 @@ def _mean(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool, code: i
     return y if half is None else y.astype(half)
 
 
-@reduction("aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor")
+@reduction("aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor", type_rule=reduced_type("same"))
 def mean_all(m: Any, x: Array, dtype: int | None) -> Array:
     """Mean of all elements; NaN when there are none."""
     return _mean(m, x, None, False, dtype)
 
 
 @reduction(
-    "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", out="out"
+    "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+    out="out",
+    type_rule=reduced_type("same"),
 )
 def mean_dim(m: Any, x: Array, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """Mean over ``dim`` (all dims when None or empty)."""
@@ -104,7 +112,9 @@ out_form("aten::mean.dtype_out(Tensor self, *, ScalarType? dtype=None, Tensor(a!
 
 
 @reduction(
-    "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", out="out"
+    "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+    out="out",
+    type_rule=reduced_type("same"),
 )
 def nanmean(m: Any, x: Array, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """Mean over ``dim`` of the elements that are not NaN; NaN when there are none."""
@@ -148,19 +158,23 @@ def _declare_variances(name: str, root: bool, with_mean: bool) -> None:
             var = m.sqrt(var)
         return (var, mean) if with_mean else var
 
-    @reduction(f"{op}(Tensor self, bool unbiased=True) -> {returns}")
+    rule = reduced_pair_type("real", "same") if with_mean else reduced_type("real")
+
+    @reduction(f"{op}(Tensor self, bool unbiased=True) -> {returns}", type_rule=rule)
     def over_all(m: Any, x: Array, unbiased: bool) -> Any:
         """The spread of all elements, with the count less one as divisor when ``unbiased``."""
         return finish(m, x, None, 1 if unbiased else 0, False)
 
-    @reduction(f"{op}.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> {returns}")
+    @reduction(
+        f"{op}.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> {returns}", type_rule=rule
+    )
     def over_dim(m: Any, x: Array, dim: list[int] | None, unbiased: bool, keepdim: bool) -> Any:
         """The spread over ``dim``, with the count less one as divisor when ``unbiased``."""
         return finish(m, x, axes_of(x.ndim, dim, op), 1 if unbiased else 0, keepdim)
 
     head = "Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False"
 
-    @reduction(f"{op}.correction({head}) -> {returns}")
+    @reduction(f"{op}.correction({head}) -> {returns}", type_rule=rule)
     def with_correction(m: Any, x: Array, dim: list[int] | None, correction: float | None, keepdim: bool) -> Any:
         """The spread over ``dim``, with the count less ``correction`` (1 when None) as divisor."""
         return finish(m, x, axes_of(x.ndim, dim, op), 1 if correction is None else correction, keepdim)
@@ -197,17 +211,23 @@ def _declare_truth(name: str) -> None:
         y = x.all(axis=axes, keepdims=keepdim) if every else x.any(axis=axes, keepdims=keepdim)
         return y if x.dtype.char != "B" else y.astype(x.dtype)
 
-    @reduction(f"{op}(Tensor self) -> Tensor")
+    @reduction(f"{op}(Tensor self) -> Tensor", type_rule=reduced_type("truth"))
     def over_all(m: Any, x: Array) -> Array:
         """Whether any (all) of the elements are true; NaN is true."""
         return truth(m, x, None, False)
 
-    @reduction(f"{op}.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", out="out")
+    @reduction(
+        f"{op}.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", out="out", type_rule=reduced_type("truth")
+    )
     def over_dim(m: Any, x: Array, dim: int, keepdim: bool) -> Array:
         """Whether any (all) of the elements along ``dim`` are true."""
         return truth(m, x, axes_of(x.ndim, dim, op), keepdim)
 
-    @reduction(f"{op}.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", out="dims_out")
+    @reduction(
+        f"{op}.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor",
+        out="dims_out",
+        type_rule=reduced_dims_type,
+    )
     def over_dims(m: Any, x: Array, dim: list[int] | None, keepdim: bool) -> Array:
         """Whether any (all) of the elements over ``dim`` are true; an empty list reduces nothing, None everything."""
         axes = axes_of(x.ndim, dim, op)
@@ -246,13 +266,17 @@ def _count(m: Any, x: Array, axes: tuple[int, ...] | None) -> Array:
     return m.add.reduce(x if x.dtype == BOOL_ else x != 0, axes, INT64)
 
 
-@reduction("aten::count_nonzero(Tensor self, int? dim=None) -> Tensor")
+@reduction("aten::count_nonzero(Tensor self, int? dim=None) -> Tensor", type_rule=reduced_type("index"))
 def count_nonzero(m: Any, x: Array, dim: int | None) -> Array:
     """How many elements along ``dim`` (of all, when None) are not zero, int64."""
     return _count(m, x, axes_of(x.ndim, dim, "aten::count_nonzero"))
 
 
-@reduction("aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor", out="dim_IntList_out")
+@reduction(
+    "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor",
+    out="dim_IntList_out",
+    type_rule=reduced_type("index"),
+)
 def count_nonzero_dims(m: Any, x: Array, dim: list[int]) -> Array:
     """How many elements over ``dim`` are not zero, int64; NaN counts."""
     return _count(m, x, axes_of(x.ndim, dim, "aten::count_nonzero"))
@@ -271,7 +295,7 @@ def trace(m: Any, x: Array) -> Array:
     return _sum(m, x.diagonal(), None, False, None)
 
 
-@reduction("aten::sum_to_size(Tensor self, int[] size) -> Tensor")
+@reduction("aten::sum_to_size(Tensor self, int[] size) -> Tensor", type_rule=sum_to_size_type)
 def sum_to_size(m: Any, x: Array, size: list[int]) -> Array:
     """``x`` summed down to ``size``, the reverse of broadcasting; a copy when nothing has to be summed."""
     lead = x.ndim - len(size)

@@ -156,6 +156,14 @@ def by_full_name(name: str) -> Op | None:
     return _BY_FULL_NAME.get(name)
 
 
+def type_rule_of(name: str) -> TypeRule | None:
+    """The type rule of an entry, for another one that follows it. Raises InternalError when there is no such entry."""
+    op = by_full_name(name)
+    if op is None:
+        raise InternalError(f"{name} has to be declared before an entry that takes its type rule")
+    return op.type_rule
+
+
 # ------------------------------------------------------------------------------------------------- decorators
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from gpujit.ir.values import Array
 from gpujit.ops.pool import adaptive_avg_pool
 from gpujit.ops.registry import Body, Op, add_op, by_full_name, library
+from gpujit.ops.rules_products import interpolated_type, upsampled_type
 from gpujit.ops.strided import shape_text
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -286,7 +287,7 @@ def _declare(name: str, rank: int, mode: str, aligns: bool) -> None:
     # PyTorch lists the out= form of some of these behind the overload by factors.
     out_last = name.startswith("upsample_") or name in ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 
-    @library(f"{op}({arguments}) -> Tensor", half=half, out=None if out_last else "out")
+    @library(f"{op}({arguments}) -> Tensor", half=half, out=None if out_last else "out", type_rule=upsampled_type)
     def plain(xp: Any, x: Array, output: list[int], *rest: Any) -> Array:
         """The input resampled to a size."""
         align, scales = (rest[0], rest[1:]) if aligns else (False, rest)
@@ -294,7 +295,7 @@ def _declare(name: str, rank: int, mode: str, aligns: bool) -> None:
 
     text = f"Tensor input, int[]? output_size{align_text}, float[]? scale_factors"
 
-    @library(f"{op}.vec({text}) -> Tensor", half=half)
+    @library(f"{op}.vec({text}) -> Tensor", half=half, type_rule=upsampled_type)
     def by_factors(xp: Any, x: Array, size: list[int] | None, *rest: Any) -> Array:
         """The input resampled to a size or by factors."""
         return resample_vec(xp, op, x, size, rest[-1], rank, mode, bool(rest[0]) if aligns else False)
@@ -389,15 +390,18 @@ def _declare_builtins() -> None:
         library(
             f"aten::__interpolate{overload}(Tensor input, {size} size=None, {factor} scale_factor=None, "
             'str mode="nearest", bool? align_corners=None, bool? recompute_scale_factor=None, '
-            "bool antialias=False) -> Tensor"
+            "bool antialias=False) -> Tensor",
+            type_rule=interpolated_type,
         )(_interpolate)
     for overload, size in (("", "int?"), (".size_list", "int[]?")):
         library(
             f"aten::__upsample{overload}(Tensor input, {size} size=None, int? scale_factor=None, "
-            'str mode="nearest", bool? align_corners=None) -> Tensor'
+            'str mode="nearest", bool? align_corners=None) -> Tensor',
+            type_rule=interpolated_type,
         )(_upsample)
         library(
-            f"aten::__upsample_nearest{overload}(Tensor input, {size} size=None, int? scale_factor=None) -> Tensor"
+            f"aten::__upsample_nearest{overload}(Tensor input, {size} size=None, int? scale_factor=None) -> Tensor",
+            type_rule=interpolated_type,
         )(_nearest)
     for overload, size, factor in (
         ("", "int?", "int?"),
@@ -406,7 +410,8 @@ def _declare_builtins() -> None:
         (".size_list_scale_list", "int[]?", "int[]?"),
     ):
         library(
-            f"aten::__upsample_bilinear{overload}(Tensor input, {size} size=None, {factor} scale_factor=None) -> Tensor"
+            f"aten::__upsample_bilinear{overload}(Tensor input, {size} size=None, {factor} scale_factor=None) -> Tensor",
+            type_rule=interpolated_type,
         )(_bilinear)
 
 

@@ -16,6 +16,7 @@ from gpujit.ir.dtypes import INT64
 from gpujit.ir.values import Array
 from gpujit.ops.registry import library
 from gpujit.ops.rules_data import packed_sequence_type, padded_sequence_type
+from gpujit.ops.rules_products import cell_type, lstm_cell_type, lstm_type, rnn_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 Spans = Sequence[tuple[int, int]]
@@ -245,7 +246,8 @@ def _lstm_weights(
 
 @library(
     "aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, "
-    "bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)"
+    "bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)",
+    type_rule=lstm_type,
 )
 def lstm_input(
     xp: Any,
@@ -270,7 +272,8 @@ def lstm_input(
 
 @library(
     "aten::lstm.data(Tensor data, Tensor batch_sizes, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, "
-    "float dropout, bool train, bool bidirectional) -> (Tensor, Tensor, Tensor)"
+    "float dropout, bool train, bool bidirectional) -> (Tensor, Tensor, Tensor)",
+    type_rule=lstm_type,
 )
 def lstm_data(
     xp: Any,
@@ -296,7 +299,8 @@ def lstm_data(
 def _declare_layers(name: str, steps: Callable[..., None], gates: int) -> None:
     @library(
         f"aten::{name}.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, "
-        "bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)"
+        "bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)",
+        type_rule=rnn_type,
     )
     def over_batch(
         xp: Any,
@@ -321,7 +325,8 @@ def _declare_layers(name: str, steps: Callable[..., None], gates: int) -> None:
     @library(
         f"aten::{name}.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, "
         "int num_layers, "
-        "float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)"
+        "float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)",
+        type_rule=rnn_type,
     )
     def over_packed(
         xp: Any,
@@ -402,7 +407,8 @@ def gru_pointwise(xp: Any, inputs: Array, hidden: Array, h: Array) -> Array:
 
 @library(
     "aten::lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None)"
-    " -> (Tensor, Tensor)"
+    " -> (Tensor, Tensor)",
+    type_rule=lstm_cell_type,
 )
 def lstm_cell(
     xp: Any, x: Array, hx: Sequence[Array], w_ih: Array, w_hh: Array, b_ih: Array | None, b_hh: Array | None
@@ -417,7 +423,8 @@ def lstm_cell(
 
 
 @library(
-    "aten::gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor"
+    "aten::gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",
+    type_rule=cell_type,
 )
 def gru_cell(xp: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: Array | None, b_hh: Array | None) -> Array:
     """The next hidden state of one GRU step."""
@@ -427,7 +434,8 @@ def gru_cell(xp: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: Array 
 
 @library(
     "aten::rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, "
-    "Tensor? b_hh=None) -> Tensor"
+    "Tensor? b_hh=None) -> Tensor",
+    type_rule=cell_type,
 )
 def rnn_tanh_cell(
     xp: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: Array | None, b_hh: Array | None
@@ -440,7 +448,8 @@ def rnn_tanh_cell(
 
 @library(
     "aten::rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, "
-    "Tensor? b_hh=None) -> Tensor"
+    "Tensor? b_hh=None) -> Tensor",
+    type_rule=cell_type,
 )
 def rnn_relu_cell(
     xp: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: Array | None, b_hh: Array | None

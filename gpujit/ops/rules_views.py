@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from gpujit.ir.dtypes import FLOAT32, INT64
@@ -444,7 +445,7 @@ def tensor_split_indices_type(x: TensorType, indices: Any, dim: Any, *, op: str)
     if isinstance(indices, Unknown):
         return ListOf(like(x, replaced(shape, at, None)))
     bounds = [0, *indices, None]
-    sizes = [_length(shape[at], a, b, 1) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    sizes = [_length(shape[at], a, b, 1) for a, b in pairwise(bounds)]
     return _pieces(x, shape, at, sizes)
 
 
@@ -566,8 +567,12 @@ def pixel_shuffle_type(x: TensorType, factor: Any, *, op: str) -> TensorType:
 
 def pixel_unshuffle_type(x: TensorType, factor: Any, *, op: str) -> TensorType:
     """Pixels of an image gathered in channels."""
-    *lead, c, h, w = shape_of(x)
+    shape = shape_of(x)
+    *lead, c, h, w = shape
     f = size_of(factor)
+    if 0 in shape:
+        # What is empty comes back as it is.
+        return same_type(x)
     if f is None or f < 1:
         return like(x, (*lead, None, None, None))
     if any(n is not None and n % f for n in (h, w)):

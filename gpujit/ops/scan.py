@@ -10,6 +10,8 @@ from gpujit.ir.values import Array
 from gpujit.ops.axes import axes_of, in_dtype, need_floating, need_real, one_axis, to_asked
 from gpujit.ops.promotion import result_type, to_floating
 from gpujit.ops.registry import check_writable, out_form, reduction
+from gpujit.ops.rules import same_type
+from gpujit.ops.rules_reduce import diff_type, scanned_pair_type, scanned_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 # PyTorch keeps running sums of floats in the wider type.
@@ -29,13 +31,23 @@ def _running(m: Any, step: Any, x: Array, dim: int, code: int | None, op: str) -
     return y.astype(dtype if half is None else half) if y.dtype != dtype or half is not None else y
 
 
-@reduction("aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", inplace=True, out="out")
+@reduction(
+    "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
+    inplace=True,
+    out="out",
+    type_rule=scanned_type,
+)
 def cumsum(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
     """Running sum along ``dim``; integers and bools sum to int64."""
     return _running(m, m.add.accumulate, x, dim, dtype, "aten::cumsum")
 
 
-@reduction("aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", inplace=True, out="out")
+@reduction(
+    "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
+    inplace=True,
+    out="out",
+    type_rule=scanned_type,
+)
 def cumprod(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
     """Running product along ``dim``; integers and bools multiply to int64."""
     return _running(m, m.multiply.accumulate, x, dim, dtype, "aten::cumprod")
@@ -55,13 +67,13 @@ def _running_extreme(m: Any, step: Any, x: Array, dim: int, op: str) -> tuple[Ar
     return values, m.maximum.accumulate(found * places, axis)
 
 
-@reduction("aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)")
+@reduction("aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)", type_rule=scanned_pair_type)
 def cummax(m: Any, x: Array, dim: int) -> tuple[Array, Array]:
     """Running maximum along ``dim`` and the last place it was met; NaN stays."""
     return _running_extreme(m, m.maximum.accumulate, x, dim, "aten::cummax")
 
 
-@reduction("aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)")
+@reduction("aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)", type_rule=scanned_pair_type)
 def cummin(m: Any, x: Array, dim: int) -> tuple[Array, Array]:
     """Running minimum along ``dim`` and the last place it was met; NaN stays."""
     return _running_extreme(m, m.minimum.accumulate, x, dim, "aten::cummin")
@@ -122,13 +134,13 @@ def _running_logsumexp(m: Any, x: Array, dim: int) -> Array:
     return m.logaddexp.accumulate(x, axis, FLOAT64).astype(x.dtype)
 
 
-@reduction("aten::logcumsumexp(Tensor self, int dim) -> Tensor", out="out")
+@reduction("aten::logcumsumexp(Tensor self, int dim) -> Tensor", out="out", type_rule=same_type)
 def logcumsumexp(m: Any, x: Array, dim: int) -> Array:
     """Logarithm of the running sum of exponentials along ``dim``, without overflow."""
     return _running_logsumexp(m, x, dim)
 
 
-@reduction("aten::_logcumsumexp(Tensor self, int dim) -> Tensor", out="out")
+@reduction("aten::_logcumsumexp(Tensor self, int dim) -> Tensor", out="out", type_rule=same_type)
 def logcumsumexp_plain(m: Any, x: Array, dim: int) -> Array:
     """Logarithm of the running sum of exponentials along ``dim``, without overflow."""
     return _running_logsumexp(m, x, dim)
@@ -145,6 +157,7 @@ def _part(x: Array, axis: int, start: int | None, stop: int | None, step: int | 
     "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor",
     out="out",
     half="promote",
+    type_rule=diff_type,
 )
 def diff(m: Any, x: Array, n: int, dim: int, prepend: Array | None, append: Array | None) -> Array:
     """The ``n``-th difference of neighbours along ``dim``; for bools, whether they differ."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import numpy as np
 from gpujit.ir.dtypes import FLOAT32, HALF_TYPES, INT64
 from gpujit.ir.values import Array
 from gpujit.ops.create import filled
-from gpujit.ops.indexing import check_index, combine_rows, require_range
+from gpujit.ops.indexing import check_index, combine_rows, require_range, taken
 from gpujit.ops.layout import cast, copy_preserved, expand_to, wrap_dim
-from gpujit.ops.registry import check_writable, library
+from gpujit.ops.registry import check_writable, fits, library
+from gpujit.ops.rules import same_type
 from gpujit.ops.rules_data import gathered_type
 from gpujit.ops.views import broadcast_shape
 from gpujit.support.errors import DTypeError, OpError, ShapeError
@@ -63,11 +65,19 @@ def _within(source: Array, shape: tuple[int, ...]) -> Array:
 # ------------------------------------------------------------------------------------------------ gather
 
 
+def _gather_into(xp: Any, out: Array, x: Array, dim: int, index: Array, sparse_grad: bool) -> Any:
+    d = _check_gather(x, dim, index, "aten::gather")
+    if index.size == 0 or not fits(out, index.shape, x.dtype):
+        return NotImplemented
+    return taken(out, x.reshape(-1), flat_positions(xp, x.shape, d, index), 0, 0)
+
+
 @library(
     "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
     half="native",
     out="out",
     type_rule=gathered_type,
+    into=_gather_into,
 )
 def gather(xp: Any, x: Array, dim: int, index: Array, sparse_grad: bool) -> Array:
     """The elements of ``self`` at an index along ``dim``; the result has the shape of the index."""
@@ -77,14 +87,27 @@ def gather(xp: Any, x: Array, dim: int, index: Array, sparse_grad: bool) -> Arra
     return xp.asarray(x.reshape(-1).take(flat_positions(xp, x.shape, d, index)))
 
 
-@library("aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor", half="native", out="out")
+def _take_along_into(xp: Any, out: Array, x: Array, indices: Array, dim: int | None) -> Any:
+    return _gather_into(xp, out, *_along(xp, x, indices, dim), False)
+
+
+@library(
+    "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor",
+    half="native",
+    out="out",
+    into=_take_along_into,
+)
 def take_along_dim(xp: Any, x: Array, indices: Array, dim: int | None) -> Array:
     """The elements of ``self`` at indices along ``dim``, other dims broadcast; without ``dim``, of all in one row."""
+    return gather(xp, *_along(xp, x, indices, dim), False)
+
+
+def _along(xp: Any, x: Array, indices: Array, dim: int | None) -> tuple[Array, int, Array]:
     op = "aten::take_along_dim"
     if indices.dtype != INT64:
         raise DTypeError(f"{op}: indices must be int64, found {indices.dtype}")
     if dim is None:
-        return gather(xp, x.reshape(-1), 0, indices.reshape(-1), False)
+        return x.reshape(-1), 0, indices.reshape(-1)
     if x.ndim != indices.ndim:
         raise ShapeError(f"{op}: indices have {indices.ndim} dims, the tensor {x.ndim}; they must be as many")
     d = wrap_dim(dim, x.ndim, op)
@@ -96,7 +119,7 @@ def take_along_dim(xp: Any, x: Array, indices: Array, dim: int | None) -> Array:
         indices = expand_to(xp, indices, (*rest[:d], indices.shape[d], *rest[d + 1 :]))
     if indices.size and indices.min() < 0:
         indices = xp.where(indices < 0, indices + (x.shape[d] if x.ndim else 1), indices)
-    return gather(xp, x, d, indices, False)
+    return x, d, indices
 
 
 # ------------------------------------------------------------------------------------------------ scatter
@@ -153,17 +176,36 @@ def _divided(xp: Any, sums: Array, counts: Array) -> Array:
     return sums / counts.astype(sums.real.dtype)
 
 
+# What an operator writes to, made of its first argument once all arguments have been checked.
+Own = Callable[[Array], Array]
+
+
+def _in_place(op: str) -> Own:
+    def own(x: Array) -> Array:
+        check_writable(x, op)
+        return x
+
+    return own
+
+
+def _into_copy(out: Array) -> Own:
+    def own(x: Array) -> Array:
+        out[...] = x
+        return out
+
+    return own
+
+
 def _scatter(
-    xp: Any, x: Array, dim: int, index: Array, source: Any, reduce: str | None, include_self: bool, op: str
+    xp: Any, x: Array, dim: int, index: Array, source: Any, reduce: str | None, include_self: bool, op: str, own: Own
 ) -> Array:
-    """``x`` with source elements (or one number) stored or combined at an index along ``dim``."""
+    """``own(x)`` with source elements (or one number) stored or combined at an index along ``dim``."""
     is_array = hasattr(source, "dtype")
     if is_array and source.dtype != x.dtype:
         raise DTypeError(f"{op}: src of dtype {source.dtype} doesn't fit a tensor of dtype {x.dtype}; convert it")
-    check_writable(x, op)
     d = _check_gather(x, dim, index, op, source if is_array else None)
     if index.size == 0:
-        return x
+        return own(x)
     at = flat_positions(xp, x.shape, d, index).reshape(-1)
     if is_array:
         values = _within(source, index.shape).reshape(-1)
@@ -187,7 +229,7 @@ def _scatter(
             counts += 1 if include_self else counts == 0
             flat[...] = _divided(xp, flat, counts)
 
-    return _in_flat(xp, x, reduce is not None, write)
+    return _in_flat(xp, own(x), reduce is not None, write)
 
 
 _TWO_ARGUMENT_REDUCES = ("add", "multiply")
@@ -210,20 +252,36 @@ def _declare_scatters() -> None:
             """``self`` (a copy of it without underscore) with source elements stored or combined at an index."""
             if reduce is not None and fixed is None:
                 _reduce_name(reduce, _TWO_ARGUMENT_REDUCES, op)
-            return _scatter(xp, x if in_place else copy_preserved(xp, x), dim, index, source, reduce, True, op)
+            own = _in_place(op) if in_place else partial(copy_preserved, xp)
+            return _scatter(xp, x, dim, index, source, reduce, True, op, own)
+
+        return scattered
+
+    def into(fixed: str | None = None) -> Callable[..., Any]:
+        def scattered(
+            xp: Any, out: Array, x: Array, dim: int, index: Array, source: Any, reduce: str | None = fixed
+        ) -> Any:
+            if not fits(out, x.shape, x.dtype) or reduce not in (None, *_TWO_ARGUMENT_REDUCES):
+                return NotImplemented
+            _scatter(xp, x, dim, index, source, reduce, True, "aten::scatter", _into_copy(out))
+            return None
 
         return scattered
 
     # PyTorch lists value before src for the functional form, and the other way round for the in-place one.
     for kind, arguments, out in (kinds[1], kinds[0], *kinds[2:]):
         text = f"aten::scatter.{kind}(Tensor self, {head}{arguments}) -> Tensor"
-        library(text, half="native", out=out)(body("scatter", False))
+        library(text, half="native", out=out, into=into(), type_rule=same_type)(body("scatter", False))
     for kind, arguments, _ in kinds:
         text = f"aten::scatter_.{kind}(Tensor(a!) self, {head}{arguments}) -> Tensor(a!)"
         library(text, half="native")(body("scatter_", True))
-    library(f"aten::scatter_add(Tensor self, {head}Tensor src) -> Tensor", half="native", out="out")(
-        body("scatter_add", False, "add")
-    )
+    library(
+        f"aten::scatter_add(Tensor self, {head}Tensor src) -> Tensor",
+        half="native",
+        out="out",
+        into=into("add"),
+        type_rule=same_type,
+    )(body("scatter_add", False, "add"))
     library(f"aten::scatter_add_(Tensor(a!) self, {head}Tensor src) -> Tensor(a!)", half="native")(
         body("scatter_add_", True, "add")
     )
@@ -234,14 +292,27 @@ def _declare_scatters() -> None:
         def scattered(xp: Any, x: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool) -> Array:
             """``self`` (a copy of it without underscore) with source elements combined at an index."""
             _reduce_name(reduce, _REDUCES, op)
-            return _scatter(xp, x if in_place else copy_preserved(xp, x), dim, index, src, reduce, include_self, op)
+            own = _in_place(op) if in_place else partial(copy_preserved, xp)
+            return _scatter(xp, x, dim, index, src, reduce, include_self, op, own)
 
         return scattered
 
+    def reduced_into(
+        xp: Any, out: Array, x: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool
+    ) -> Any:
+        if not fits(out, x.shape, x.dtype) or reduce not in _REDUCES:
+            return NotImplemented
+        _scatter(xp, x, dim, index, src, reduce, include_self, "aten::scatter_reduce", _into_copy(out))
+        return None
+
     rest = f"{head}Tensor src, str reduce, *, bool include_self=True"
-    library(f"aten::scatter_reduce.two(Tensor self, {rest}) -> Tensor", half="native", out="two_out")(
-        reduced("scatter_reduce", False)
-    )
+    library(
+        f"aten::scatter_reduce.two(Tensor self, {rest}) -> Tensor",
+        half="native",
+        out="two_out",
+        into=reduced_into,
+        type_rule=same_type,
+    )(reduced("scatter_reduce", False))
     library(f"aten::scatter_reduce_.two(Tensor(a!) self, {rest}) -> Tensor(a!)", half="native")(
         reduced("scatter_reduce_", True)
     )
@@ -253,25 +324,28 @@ _declare_scatters()
 # ------------------------------------------------------------------------------------------------ whole slices
 
 
-def _slices(x: Array, dim: int, index: Array, source: Array | None, op: str) -> tuple[Array, Array, Array | None]:
-    """``x`` and ``source`` with dim ``dim`` in front, and the checked index."""
+def _slices(
+    x: Array, dim: int, index: Array, source: Array | None, op: str, own: Own
+) -> tuple[Array, Array, Array, Array | None]:
+    """``own(x)``; it and ``source`` with dim ``dim`` in front, and the checked index."""
     index = check_index(index, op)
     if source is not None and source.dtype != x.dtype:
         raise DTypeError(f"{op}: source of dtype {source.dtype} doesn't fit a tensor of dtype {x.dtype}; convert it")
     d = wrap_dim(dim, x.ndim, op)
-    check_writable(x, op)
-    t = x if x.ndim else x.reshape(1)
+    shape = x.shape or (1,)
     if source is not None:
-        source = source if source.ndim else source.reshape((1,) * t.ndim)
-        want = (*t.shape[:d], index.size, *t.shape[d + 1 :])
+        source = source if source.ndim else source.reshape((1,) * len(shape))
+        want = (*shape[:d], index.size, *shape[d + 1 :])
         if source.shape != want:
             raise ShapeError(f"{op}: source has shape {list(source.shape)}; the index and the tensor need {list(want)}")
-    require_range(index, t.shape[d], d, op, 0)
+    require_range(index, shape[d], d, op, 0)
+    x = own(x)
+    t = x if x.ndim else x.reshape(1)
     if d:
         order = (d, *range(d), *range(d + 1, t.ndim))
         t = t.transpose(order)
         source = None if source is None else source.transpose(order)
-    return t, index, source
+    return x, t, index, source
 
 
 def _combine_slices(xp: Any, t: Array, index: Array, source: Array, ufunc: Any) -> None:
@@ -283,38 +357,40 @@ def _combine_slices(xp: Any, t: Array, index: Array, source: Array, ufunc: Any) 
         combine_rows(xp, t, index, source, ufunc)
 
 
-def _index_add(xp: Any, x: Array, dim: int, index: Array, source: Array, alpha: Any, op: str) -> Array:
-    t, index, part = _slices(x, dim, index, source, op)
+def _index_add(xp: Any, x: Array, dim: int, index: Array, source: Array, alpha: Any, op: str, own: Own) -> Array:
+    if alpha != 1 and isinstance(alpha, (float, complex)) and x.dtype.kind in "biu":
+        raise DTypeError(f"{op}: alpha {alpha} must be an integer for a tensor of dtype {x.dtype}")
+    factor = filled(xp.empty((), x.dtype), alpha, op)
+    x, t, index, part = _slices(x, dim, index, source, op, own)
     assert part is not None
     if alpha != 1:
-        if isinstance(alpha, (float, complex)) and x.dtype.kind in "biu":
-            raise DTypeError(f"{op}: alpha {alpha} must be an integer for a tensor of dtype {x.dtype}")
-        part = part * filled(xp.empty((), x.dtype), alpha, op)
+        part = part * factor
     _combine_slices(xp, t, index, part, xp.add)
     return x
 
 
-def _index_copy(xp: Any, x: Array, dim: int, index: Array, source: Array, op: str) -> Array:
-    t, index, part = _slices(x, dim, index, source, op)
+def _index_copy(xp: Any, x: Array, dim: int, index: Array, source: Array, op: str, own: Own) -> Array:
+    x, t, index, part = _slices(x, dim, index, source, op, own)
     t[index] = part
     return x
 
 
-def _index_fill(xp: Any, x: Array, dim: int, index: Array, value: Any, op: str) -> Array:
+def _index_fill(xp: Any, x: Array, dim: int, index: Array, value: Any, op: str, own: Own) -> Array:
     if hasattr(value, "dtype"):
         if value.ndim:
             raise ShapeError(f"{op}: the value must be a 0-dim tensor, found shape {list(value.shape)}")
         value = value.item()
-    t, index, _ = _slices(x, dim, index, None, op)
-    t[index] = filled(xp.empty((), x.dtype), value, op)
+    number = filled(xp.empty((), x.dtype), value, op)
+    x, t, index, _ = _slices(x, dim, index, None, op, own)
+    t[index] = number
     return x
 
 
 def _index_reduce(
-    xp: Any, x: Array, dim: int, index: Array, source: Array, reduce: str, include_self: bool, op: str
+    xp: Any, x: Array, dim: int, index: Array, source: Array, reduce: str, include_self: bool, op: str, own: Own
 ) -> Array:
     _reduce_name(reduce, _REDUCES[1:], op)
-    t, index, part = _slices(x, dim, index, source, op)
+    x, t, index, part = _slices(x, dim, index, source, op, own)
     assert part is not None
     if not include_self:
         t[index] = _identity(reduce, t.dtype)
@@ -333,13 +409,25 @@ def _declare_slices() -> None:
     def both(name: str, arguments: str, core: Callable[..., Array], out: str, overload: str = "") -> None:
         def functional(xp: Any, x: Array, *args: Any) -> Array:
             """A copy of ``self`` with the slices at an index changed."""
-            return core(xp, copy_preserved(xp, x), *args, f"aten::{name}")
+            return core(xp, x, *args, f"aten::{name}", partial(copy_preserved, xp))
+
+        def into(xp: Any, out: Array, x: Array, *args: Any) -> Any:
+            if not fits(out, x.shape, x.dtype):
+                return NotImplemented
+            core(xp, x, *args, f"aten::{name}", _into_copy(out))
+            return None
 
         def in_place(xp: Any, x: Array, *args: Any) -> Array:
             """``self`` with the slices at an index changed."""
-            return core(xp, x, *args, f"aten::{name}_")
+            return core(xp, x, *args, f"aten::{name}_", _in_place(f"aten::{name}_"))
 
-        library(f"aten::{name}{overload}(Tensor self, {arguments}) -> Tensor", half="native", out=out)(functional)
+        library(
+            f"aten::{name}{overload}(Tensor self, {arguments}) -> Tensor",
+            half="native",
+            out=out,
+            into=into,
+            type_rule=same_type,
+        )(functional)
         library(f"aten::{name}_{overload}(Tensor(a!) self, {arguments}) -> Tensor(a!)", half="native")(in_place)
 
     at = "int dim, Tensor index, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ from gpujit.ops.layout import (
     wrap_dim,
     wrap_dims,
 )
+from gpujit.ops.out_variants import copied
 from gpujit.ops.promotion import promote
-from gpujit.ops.registry import library
+from gpujit.ops.registry import fits, library
+from gpujit.ops.rules import same_type
 from gpujit.ops.rules_data import repeat_interleave_int_type, repeat_interleave_tensor_type, repeat_interleave_type
+from gpujit.ops.rules_views import cat_type, repeat_type, rot90_type, stack_type, tile_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 # ------------------------------------------------------------------------------------------------ joining
@@ -61,6 +65,23 @@ def concatenated(xp: Any, tensors: Sequence[Array], dim: int, op: str) -> Array:
     return y if y.flags.c_contiguous else y.copy()
 
 
+def _concatenated_into(xp: Any, out: Array, tensors: Sequence[Array], dim: int) -> Any:
+    n = out.ndim
+    kept = [t for t in tensors if t.ndim != 1 or t.shape[0]]
+    if not n or not kept or not -n <= dim < n or any(t.dtype != out.dtype for t in tensors):
+        return NotImplemented
+    xp.concatenate(kept, axis=dim, out=out)
+    return None
+
+
+def _stacked_into(xp: Any, out: Array, tensors: Sequence[Array], dim: int) -> Any:
+    if not tensors or not -out.ndim <= dim < out.ndim or any(t.dtype != out.dtype for t in tensors):
+        return NotImplemented
+    key = (*BEFORE[dim % out.ndim], None, ...)
+    xp.concatenate([t[key] for t in tensors], axis=dim, out=out)
+    return None
+
+
 def _stacked(xp: Any, tensors: Sequence[Array], dim: int, op: str) -> Array:
     if not tensors:
         raise ShapeError(f"{op}: at least one tensor is needed, the list is empty")
@@ -82,13 +103,25 @@ def _declare_joins() -> None:
             """The tensors joined along ``dim``."""
             return concatenated(xp, tensors, dim, op)
 
-        library(f"aten::{name}(Tensor[] tensors, int dim=0) -> Tensor", half="native", out="out")(cat)
+        library(
+            f"aten::{name}(Tensor[] tensors, int dim=0) -> Tensor",
+            half="native",
+            out="out",
+            type_rule=cat_type,
+            into=_concatenated_into,
+        )(cat)
 
     def stack(xp: Any, tensors: list[Array], dim: int) -> Array:
         """The tensors joined along a new dim."""
         return _stacked(xp, tensors, dim, "aten::stack")
 
-    library("aten::stack(Tensor[] tensors, int dim=0) -> Tensor", half="native", out="out")(stack)
+    library(
+        "aten::stack(Tensor[] tensors, int dim=0) -> Tensor",
+        half="native",
+        out="out",
+        type_rule=stack_type,
+        into=_stacked_into,
+    )(stack)
 
     def as_row(t: Array) -> Array:
         return t.reshape(1, -1) if t.ndim < 2 else t
@@ -112,6 +145,13 @@ def _declare_joins() -> None:
 
         return joined
 
+    def stacked_into(name: str, shaped: Callable[[Array], Array], axis: int) -> Callable[..., Any]:
+        def into(xp: Any, out: Array, tensors: list[Array]) -> Any:
+            parts = [shaped(t) for t in tensors]
+            return _concatenated_into(xp, out, parts, 0 if name == "hstack" and out.ndim == 1 else axis)
+
+        return into
+
     for name, shaped, axis in (
         ("hstack", as_vector, 1),
         ("vstack", as_row, 0),
@@ -119,7 +159,9 @@ def _declare_joins() -> None:
         ("dstack", as_slab, 2),
         ("column_stack", as_column, 1),
     ):
-        library(f"aten::{name}(Tensor[] tensors) -> Tensor", half="native", out="out")(stacked_by(name, shaped, axis))
+        library(
+            f"aten::{name}(Tensor[] tensors) -> Tensor", half="native", out="out", into=stacked_into(name, shaped, axis)
+        )(stacked_by(name, shaped, axis))
 
 
 _declare_joins()
@@ -147,7 +189,7 @@ def chunk_cat(xp: Any, tensors: list[Array], dim: int, num_chunks: int) -> Array
 # ------------------------------------------------------------------------------------------------ repeating
 
 
-def _repeated(xp: Any, x: Array, repeats: Sequence[int], op: str) -> Array:
+def _repeated(xp: Any, x: Array, repeats: Sequence[int], op: str, out: Array | None = None) -> Array:
     lead = len(repeats) - x.ndim
     if lead < 0:
         raise ShapeError(f"{op}: {len(repeats)} repeats are fewer than the {x.ndim} dims of shape {list(x.shape)}")
@@ -160,18 +202,38 @@ def _repeated(xp: Any, x: Array, repeats: Sequence[int], op: str) -> Array:
     for r, s in zip(repeats, shape, strict=True):
         split += (1, s)
         grown += (r, s)
-    y = xp.empty([r * s for r, s in zip(repeats, shape, strict=True)], x.dtype)
+    y = xp.empty([r * s for r, s in zip(repeats, shape, strict=True)], x.dtype) if out is None else out
     y.reshape(grown)[...] = x.reshape(split)
     return y
 
 
-@library("aten::repeat(Tensor self, SymInt[] repeats) -> Tensor", half="native", out="out")
+def _repeated_into(xp: Any, out: Array, x: Array, repeats: Sequence[int]) -> Any:
+    shape = (1,) * (len(repeats) - x.ndim) + x.shape
+    if len(repeats) < x.ndim or min(repeats, default=0) < 0 or not out.flags.c_contiguous:
+        return NotImplemented
+    if not fits(out, [r * s for r, s in zip(repeats, shape, strict=True)], x.dtype):
+        return NotImplemented
+    _repeated(xp, x, repeats, "", out)
+    return None
+
+
+def _tile_into(xp: Any, out: Array, x: Array, dims: Sequence[int]) -> Any:
+    return _repeated_into(xp, out, x, [1] * (x.ndim - len(dims)) + list(dims))
+
+
+@library(
+    "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=repeat_type,
+    into=_repeated_into,
+)
 def repeat(xp: Any, x: Array, repeats: list[int]) -> Array:
     """The tensor repeated along each dim; more repeats than dims add dims in front."""
     return _repeated(xp, x, repeats, "aten::repeat")
 
 
-@library("aten::tile(Tensor self, SymInt[] dims) -> Tensor", half="native")
+@library("aten::tile(Tensor self, SymInt[] dims) -> Tensor", half="native", type_rule=tile_type, into=_tile_into)
 def tile(xp: Any, x: Array, dims: list[int]) -> Array:
     """The tensor repeated along each dim; missing repeats in front count as 1."""
     return _repeated(xp, x, [1] * (x.ndim - len(dims)) + list(dims), "aten::tile")
@@ -230,11 +292,25 @@ def repeat_interleave_tensor(xp: Any, x: Array, repeats: Array, dim: int | None,
     return _interleaved(xp, x, repeats, dim, output_size, "aten::repeat_interleave")
 
 
+def _interleave_into(xp: Any, out: Array, x: Array, repeats: int, dim: int | None, output_size: int | None) -> Any:
+    if dim is None:
+        x, dim = x.reshape(-1), 0
+    if not -x.ndim <= dim < x.ndim or repeats < 0 or not out.flags.c_contiguous:
+        return NotImplemented
+    d = dim % x.ndim
+    n = x.shape[d] * repeats
+    if not fits(out, (*x.shape[:d], n, *x.shape[d + 1 :]), x.dtype) or output_size not in (None, n):
+        return NotImplemented
+    out.reshape(*x.shape[: d + 1], repeats, *x.shape[d + 1 :])[...] = x[(*BEFORE[d + 1], None)]
+    return None
+
+
 @library(
     "aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) "
     "-> Tensor",
     half="native",
     type_rule=repeat_interleave_int_type,
+    into=_interleave_into,
 )
 def repeat_interleave_int(xp: Any, x: Array, repeats: int, dim: int | None, output_size: int | None) -> Array:
     """Each slice along ``dim`` (each element without one) repeated ``repeats`` times."""
@@ -252,7 +328,31 @@ out_forms(
 # ------------------------------------------------------------------------------------------------ rearranging
 
 
-@library("aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", half="native", out="out")
+def _rolled_into(xp: Any, out: Array, x: Array, shifts: Sequence[int], dims: Sequence[int]) -> Any:
+    if not fits(out, x.shape, x.dtype) or (not dims and not out.flags.c_contiguous):
+        return NotImplemented
+    if not dims:
+        x, out, dims = x.reshape(-1), out.reshape(-1), [0]
+    if len(dims) != len(shifts) or x.size == 0 or len({d % x.ndim for d in dims}) != len(dims):
+        return NotImplemented
+    pieces: list[list[tuple[slice, slice]]] = [[(slice(None), slice(None))] for _ in range(x.ndim)]
+    for shift, d in zip(shifts, dims, strict=True):
+        at = wrap_dim(d, x.ndim, "aten::roll")
+        n = x.shape[at]
+        k = shift % n
+        pieces[at] = [(slice(k, n), slice(0, n - k)), (slice(0, k), slice(n - k, n))]
+    for piece in product(*pieces):
+        out[tuple(to for to, _ in piece)] = x[tuple(of for _, of in piece)]
+    return None
+
+
+@library(
+    "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=same_type,
+    into=_rolled_into,
+)
 def roll(xp: Any, x: Array, shifts: list[int], dims: list[int]) -> Array:
     """The tensor shifted around along dims; without dims, along all elements in order."""
     op = "aten::roll"
@@ -272,23 +372,42 @@ def roll(xp: Any, x: Array, shifts: list[int], dims: list[int]) -> Array:
     return y if y is not x and y.flags.c_contiguous else y.copy()
 
 
-def _flipped(xp: Any, x: Array, dims: Sequence[int], op: str) -> Array:
+def _backwards(x: Array, dims: Sequence[int], op: str) -> Array:
+    """A view with some dims in reverse order."""
     key = [slice(None)] * x.ndim
     for d in wrap_dims(dims, x.ndim, op):
         if x.ndim:
             key[d] = slice(None, None, -1)
+    return x[(*key, ...)]
+
+
+def _flipped(xp: Any, x: Array, dims: Sequence[int], op: str) -> Array:
     y = empty_preserved(xp, x)
-    y[...] = x[(*key, ...)]
+    y[...] = _backwards(x, dims, op)
     return y
 
 
-@library("aten::flip(Tensor self, int[] dims) -> Tensor", half="native", out="out")
+def _flip_into(xp: Any, out: Array, x: Array, dims: Sequence[int]) -> Any:
+    return copied(out, _backwards(x, dims, "aten::flip"))
+
+
+def _fliplr_into(xp: Any, out: Array, x: Array) -> Any:
+    return copied(out, x[:, ::-1]) if x.ndim > 1 else NotImplemented
+
+
+def _flipud_into(xp: Any, out: Array, x: Array) -> Any:
+    return copied(out, x[::-1]) if x.ndim else NotImplemented
+
+
+@library(
+    "aten::flip(Tensor self, int[] dims) -> Tensor", half="native", out="out", type_rule=same_type, into=_flip_into
+)
 def flip(xp: Any, x: Array, dims: list[int]) -> Array:
     """The tensor with some dims in reverse order."""
     return _flipped(xp, x, dims, "aten::flip")
 
 
-@library("aten::fliplr(Tensor self) -> Tensor", half="native")
+@library("aten::fliplr(Tensor self) -> Tensor", half="native", type_rule=same_type, into=_fliplr_into)
 def fliplr(xp: Any, x: Array) -> Array:
     """The tensor with dim 1 in reverse order."""
     if x.ndim < 2:
@@ -296,7 +415,7 @@ def fliplr(xp: Any, x: Array) -> Array:
     return _flipped(xp, x, (1,), "aten::fliplr")
 
 
-@library("aten::flipud(Tensor self) -> Tensor", half="native")
+@library("aten::flipud(Tensor self) -> Tensor", half="native", type_rule=same_type, into=_flipud_into)
 def flipud(xp: Any, x: Array) -> Array:
     """The tensor with dim 0 in reverse order."""
     if x.ndim < 1:
@@ -304,7 +423,22 @@ def flipud(xp: Any, x: Array) -> Array:
     return _flipped(xp, x, (0,), "aten::flipud")
 
 
-@library("aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor", half="native", out="out")
+def _rot90_into(xp: Any, out: Array, x: Array, k: int, dims: Sequence[int]) -> Any:
+    if len(dims) != 2 or x.ndim < 2:
+        return NotImplemented
+    a, b = wrap_dims(dims, x.ndim, "aten::rot90")
+    planes: dict[int, tuple[int, ...]] = {1: (b,), 2: (a, b), 3: (a,)}
+    turned = _backwards(x, planes.get(k % 4, ()), "aten::rot90")
+    return copied(out, turned.swapaxes(a, b) if k % 2 else turned)
+
+
+@library(
+    "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=rot90_type,
+    into=_rot90_into,
+)
 def rot90(xp: Any, x: Array, k: int, dims: list[int]) -> Array:
     """The tensor turned by ``k`` times 90 degrees in the plane of two dims, from the first towards the second."""
     op = "aten::rot90"

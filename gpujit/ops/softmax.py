@@ -9,6 +9,8 @@ from gpujit.ir.values import Array
 from gpujit.ops.axes import axes_of, in_dtype, need_floating, one_axis, to_asked, total
 from gpujit.ops.promotion import to_floating
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rules import same_type
+from gpujit.ops.rules_reduce import reduced_type, softmax_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 
@@ -55,17 +57,23 @@ def _declare_softmax(name: str, rows: Any, doc: str) -> None:
         return _softmax(m, x, dim, None, rows, f"aten::_{name}")
 
     public.__doc__ = private.__doc__ = doc
-    reduction(f"{op}.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", out="int_out")(public)
-    reduction(f"aten::_{name}(Tensor self, int dim, bool half_to_float) -> Tensor", out="out")(private)
+    reduction(
+        f"{op}.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", out="int_out", type_rule=softmax_type
+    )(public)
+    reduction(f"aten::_{name}(Tensor self, int dim, bool half_to_float) -> Tensor", out="out", type_rule=same_type)(
+        private
+    )
     star = "*, " if name == "log_softmax" else ""
-    reduction(f"aten::special_{name}(Tensor self, int dim, {star}ScalarType? dtype=None) -> Tensor")(public)
+    reduction(
+        f"aten::special_{name}(Tensor self, int dim, {star}ScalarType? dtype=None) -> Tensor", type_rule=softmax_type
+    )(public)
 
 
 _declare_softmax("softmax", softmax_rows, "exp(x) / sum(exp(x)) along ``dim``; a row of -inf alone gives NaN.")
 _declare_softmax("log_softmax", log_softmax_rows, "log(softmax(x)) along ``dim``; a row of -inf alone gives NaN.")
 
 
-@reduction("aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor")
+@reduction("aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", type_rule=softmax_type)
 def safe_softmax(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
     """Softmax along ``dim``, except that a row of -inf alone gives zeros."""
     x, half = to_asked(x, dtype)
@@ -75,7 +83,11 @@ def safe_softmax(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
     return in_dtype(y, half)
 
 
-@reduction("aten::_masked_softmax(Tensor self, Tensor mask, int? dim=None, int? mask_type=None) -> Tensor", out="out")
+@reduction(
+    "aten::_masked_softmax(Tensor self, Tensor mask, int? dim=None, int? mask_type=None) -> Tensor",
+    out="out",
+    type_rule=same_type,
+)
 def masked_softmax(m: Any, x: Array, mask: Array, dim: int | None, mask_type: int | None) -> Array:
     """Softmax along ``dim`` (the last, when None) of the elements where ``mask`` is false; zero elsewhere.
 
@@ -145,13 +157,19 @@ def logsumexp_rows(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool
     return y.reshape(()) if axes is None else y.squeeze(axes)
 
 
-@reduction("aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", out="out")
+@reduction(
+    "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", out="out", type_rule=reduced_type("float")
+)
 def logsumexp(m: Any, x: Array, dim: list[int], keepdim: bool) -> Array:
     """log(sum(exp(x))) over ``dim`` without overflow."""
     return logsumexp_rows(m, x, axes_of(x.ndim, dim, "aten::logsumexp"), keepdim)
 
 
-@reduction("aten::special_logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", out="out")
+@reduction(
+    "aten::special_logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
+    out="out",
+    type_rule=reduced_type("float"),
+)
 def special_logsumexp(m: Any, x: Array, dim: list[int], keepdim: bool) -> Array:
     """log(sum(exp(x))) over ``dim`` without overflow."""
     return logsumexp_rows(m, x, axes_of(x.ndim, dim, "aten::special_logsumexp"), keepdim)

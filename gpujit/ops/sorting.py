@@ -7,7 +7,9 @@ from typing import Any
 from gpujit.ir.dtypes import HALF_TYPES, INT64
 from gpujit.ir.values import Array
 from gpujit.ops.layout import out_forms, wrap_dim
-from gpujit.ops.registry import library
+from gpujit.ops.registry import fits, library
+from gpujit.ops.rules import same_type
+from gpujit.ops.rules_reduce import order_type, sorted_type, topk_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 # Below this size a full stable sort costs less than partitioning and sorting the parts.
@@ -55,6 +57,49 @@ def sorted_along(xp: Any, x: Array, dim: int, descending: bool, op: str) -> tupl
     return (values if last else values.copy()), (order if order.flags.c_contiguous else order.copy())
 
 
+def _sorted_into(xp: Any, values: Array | None, indices: Array | None, x: Array, dim: int, descending: bool) -> Any:
+    """Sorted values, or where they came from, or both, in given arrays."""
+    d = wrap_dim(dim, x.ndim, "aten::sort")
+    if x.ndim == 0 or (values is not None and not fits(values, x.shape, x.dtype)):
+        return NotImplemented
+    if indices is not None and not fits(indices, x.shape, INT64):
+        return NotImplemented
+    rows = x.swapaxes(d, -1)
+    order = _order(_key(rows, "aten::sort"), descending)
+    if indices is not None:
+        indices.swapaxes(d, -1)[...] = order
+    if values is not None:
+        if d == x.ndim - 1 and x.size and x.flags.c_contiguous and order.dtype == INT64:
+            n = x.shape[d]
+            order += (xp.arange(x.size // n) * n).reshape(*x.shape[:-1], 1)
+            x.reshape(-1).take(order, out=values, mode="clip")
+        else:
+            values.swapaxes(d, -1)[...] = pick_last(xp, rows, order)
+    return None
+
+
+def _sort_into(xp: Any, out: tuple[Array, Array], x: Array, dim: int, descending: bool) -> Any:
+    return _sorted_into(xp, *out, x, dim, descending)
+
+
+def _sort_stable_into(
+    xp: Any, out: tuple[Array, Array], x: Array, stable: bool | None, dim: int, descending: bool
+) -> Any:
+    return _sorted_into(xp, *out, x, dim, descending)
+
+
+def _argsort_into(xp: Any, out: Array, x: Array, dim: int, descending: bool) -> Any:
+    return _sorted_into(xp, None, out, x, dim, descending)
+
+
+def _argsort_stable_into(xp: Any, out: Array, x: Array, stable: bool, dim: int, descending: bool) -> Any:
+    return _sorted_into(xp, None, out, x, dim, descending)
+
+
+def _msort_into(xp: Any, out: Array, x: Array) -> Any:
+    return _sorted_into(xp, out, None, x, 0, False)
+
+
 def _declare_sort() -> None:
     def sort(xp: Any, x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
         """Sorted values and their indices."""
@@ -78,20 +123,26 @@ def _declare_sort() -> None:
     )
     results, outs = "(Tensor values, Tensor indices)", "Tensor(a!) values, Tensor(b!) indices"
     written = "(Tensor(a!) values, Tensor(b!) indices)"
-    library(f"aten::sort({plain}) -> {results}", half="native")(sort)
-    library(f"aten::sort.stable({stable}) -> {results}", half="native")(sort_stable)
+    library(f"aten::sort({plain}) -> {results}", half="native", type_rule=sorted_type, into=_sort_into)(sort)
+    library(f"aten::sort.stable({stable}) -> {results}", half="native", type_rule=sorted_type, into=_sort_stable_into)(
+        sort_stable
+    )
     out_forms(f"aten::sort.values_stable({stable}, {outs}) -> {written}", of="aten::sort.stable")
     out_forms(f"aten::sort.values({plain}, *, {outs}) -> {written}", of="aten::sort")
-    library(f"aten::argsort({plain}) -> Tensor", half="native")(argsort)
-    library(f"aten::argsort.stable({stable.replace('bool?', 'bool')}) -> Tensor", half="native", out="stable_out")(
-        argsort_stable
-    )
+    library(f"aten::argsort({plain}) -> Tensor", half="native", type_rule=order_type, into=_argsort_into)(argsort)
+    library(
+        f"aten::argsort.stable({stable.replace('bool?', 'bool')}) -> Tensor",
+        half="native",
+        out="stable_out",
+        type_rule=order_type,
+        into=_argsort_stable_into,
+    )(argsort_stable)
 
 
 _declare_sort()
 
 
-@library("aten::msort(Tensor self) -> Tensor", half="native", out="out")
+@library("aten::msort(Tensor self) -> Tensor", half="native", out="out", type_rule=same_type, into=_msort_into)
 def msort(xp: Any, x: Array) -> Array:
     """The values sorted along the first dim."""
     return sorted_along(xp, x, 0, False, "aten::msort")[0]
@@ -101,6 +152,7 @@ def msort(xp: Any, x: Array) -> Array:
     "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) "
     "-> (Tensor values, Tensor indices)",
     half="native",
+    type_rule=topk_type,
 )
 def topk(xp: Any, x: Array, k: int, dim: int, largest: bool, in_order: bool) -> tuple[Array, Array]:
     """The ``k`` largest (or smallest) values along a dim, best first, and their indices."""

@@ -14,6 +14,8 @@ from gpujit.ir.dtypes import FLOAT32, numpy_dtype
 from gpujit.ir.values import Array
 from gpujit.ops.promotion import COMPLEX64, COMPLEX128
 from gpujit.ops.registry import library
+from gpujit.ops.rules import same_type
+from gpujit.ops.rules_products import fourier_type, frequencies_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 _SINGLE = (FLOAT32, COMPLEX64)
@@ -82,7 +84,14 @@ def _check_points(op: str, x: Array, axis: int, n: int | None) -> None:
 def _declare_one(name: str, transform: str, real_input: bool = False) -> None:
     op = f"aten::fft_{name}"
 
-    @library(f"{op}(Tensor self, int? n=None, int dim=-1, str? norm=None) -> Tensor", out="out", half="native")
+    rule = fourier_type({"irfft": "real", "hfft": "real", "rfft": "half", "ihfft": "half"}.get(transform, "full"))
+
+    @library(
+        f"{op}(Tensor self, int? n=None, int dim=-1, str? norm=None) -> Tensor",
+        out="out",
+        half="native",
+        type_rule=rule,
+    )
     def one(xp: Any, x: Array, n: int | None, dim: int, norm: str | None) -> Array:
         """The transform along one dim, whose input is first cut or padded with zeros to ``n`` points."""
         _check_norm(op, norm)
@@ -277,7 +286,8 @@ def _declare_frequencies(name: str) -> None:
     @library(
         f"{op}(int n, float d=1., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
         "bool? pin_memory=None)"
-        " -> Tensor"
+        " -> Tensor",
+        type_rule=frequencies_type,
     )
     def frequencies(xp: Any, n: int, d: float, dtype: int | None, layout: Any, device: Any, pin_memory: Any) -> Array:
         """The frequencies of the points of a transform of size ``n`` at sample spacing ``d``."""
@@ -308,7 +318,7 @@ _declare_frequencies("rfftfreq")
 def _declare_shift(name: str) -> None:
     op = f"aten::fft_{name}"
 
-    @library(f"{op}(Tensor self, int[1]? dim=None) -> Tensor", half="native")
+    @library(f"{op}(Tensor self, int[1]? dim=None) -> Tensor", half="native", type_rule=same_type)
     def shift(xp: Any, x: Array, dim: Sequence[int] | None) -> Array:
         """The tensor rolled by half along ``dim`` (by default all): frequency 0 moves to or from the middle."""
         axes = tuple(range(x.ndim)) if dim is None else tuple(_axis(op, x, d) for d in dim)

@@ -8,8 +8,17 @@ from typing import Any
 
 from gpujit.ir.values import Array
 from gpujit.ops.layout import BEFORE, out_forms, wrap_dim
-from gpujit.ops.registry import library, view
+from gpujit.ops.out_variants import copied_all
+from gpujit.ops.registry import library, type_rule_of, view
 from gpujit.ops.rules_data import tensor_split_type
+from gpujit.ops.rules_views import (
+    chunk_type,
+    split_sizes_type,
+    split_type,
+    tensor_split_indices_type,
+    tensor_split_sections_type,
+    unbind_type,
+)
 from gpujit.support.errors import ShapeError
 
 
@@ -72,43 +81,54 @@ def _by_indices(x: Array, indices: Sequence[int], dim: int, op: str) -> list[Arr
     return [x[(*before, slice(a, b))] for a, b in zip(starts, ends, strict=True)]
 
 
-@view("aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]")
+@view("aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]", type_rule=split_type)
 def split(xp: Any, x: Array, split_size: int, dim: int) -> list[Array]:
     """Pieces of ``split_size`` along ``dim``; the last may be smaller."""
     return _by_size(x, split_size, dim, "aten::split")
 
 
-@view("aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]")
+@view(
+    "aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]", type_rule=split_sizes_type
+)
 def split_sizes(xp: Any, x: Array, split_size: list[int], dim: int) -> list[Array]:
     """Pieces of the given sizes along ``dim``."""
     return _by_sizes(x, split_size, dim, "aten::split")
 
 
-@view("aten::split(Tensor(a -> *) self, int[] split_sizes, int dim=0) -> Tensor(a)[]")
+@view("aten::split(Tensor(a -> *) self, int[] split_sizes, int dim=0) -> Tensor(a)[]", type_rule=split_sizes_type)
 def split_list(xp: Any, x: Array, split_sizes: list[int], dim: int) -> list[Array]:
     """Pieces of the given sizes along ``dim``."""
     return _by_sizes(x, split_sizes, dim, "aten::split")
 
 
-@view("aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]")
+@view(
+    "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]",
+    type_rule=split_sizes_type,
+)
 def split_with_sizes(xp: Any, x: Array, split_sizes: list[int], dim: int) -> list[Array]:
     """Pieces of the given sizes along ``dim``."""
     return _by_sizes(x, split_sizes, dim, "aten::split_with_sizes")
 
 
-@view("aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]")
+@view("aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]", type_rule=chunk_type)
 def chunk(xp: Any, x: Array, chunks: int, dim: int) -> list[Array]:
     """At most ``chunks`` pieces of one size along ``dim``; the last may be smaller."""
     return _by_chunks(x, chunks, dim, "aten::chunk")
 
 
-@view("aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]")
+@view(
+    "aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]",
+    type_rule=tensor_split_sections_type,
+)
 def tensor_split_sections(xp: Any, x: Array, sections: int, dim: int) -> list[Array]:
     """Exactly ``sections`` pieces along ``dim``, the first ones longer by one where it doesn't divide."""
     return _by_sections(x, sections, dim, "aten::tensor_split")
 
 
-@view("aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]")
+@view(
+    "aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]",
+    type_rule=tensor_split_indices_type,
+)
 def tensor_split_indices(xp: Any, x: Array, indices: list[int], dim: int) -> list[Array]:
     """Pieces between successive indices of ``dim``."""
     return _by_indices(x, indices, dim, "aten::tensor_split")
@@ -162,7 +182,7 @@ def _declare_named_splits() -> None:
 _declare_named_splits()
 
 
-@view("aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]")
+@view("aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", type_rule=unbind_type)
 def unbind(xp: Any, x: Array, dim: int) -> list[Array]:
     """All slices along ``dim``, without that dim."""
     d = _dim_of(x, dim, "aten::unbind")
@@ -181,7 +201,8 @@ def _declare_unaliased() -> None:
         ("unsafe_chunk", "int chunks, int dim=0", chunk),
     )
     for name, arguments, of in unsafe:
-        library(f"aten::{name}(Tensor self, {arguments}) -> Tensor[]", half="native")(of)
+        rule = type_rule_of(f"aten::{name.replace('unsafe_', '')}")
+        library(f"aten::{name}(Tensor self, {arguments}) -> Tensor[]", half="native", type_rule=rule)(of)
     copies = (
         ("split_copy.Tensor", size, split),
         ("split_with_sizes_copy", sizes, split_with_sizes),
@@ -193,7 +214,11 @@ def _declare_unaliased() -> None:
             """Contiguous copies of the pieces."""
             return [piece.copy() for piece in of(xp, *args)]
 
-        library(f"aten::{name}(Tensor self, {arguments}) -> Tensor[]", half="native")(copied)
+        def into(xp: Any, outs: Sequence[Array], *args: Any, of: Callable[..., list[Array]] = of) -> Any:
+            return copied_all(outs, of(xp, *args))
+
+        rule = type_rule_of(f"aten::{name.replace('_copy', '')}")
+        library(f"aten::{name}(Tensor self, {arguments}) -> Tensor[]", half="native", into=into, type_rule=rule)(copied)
     for name, arguments, out in (
         ("unsafe_split.Tensor", size, "Tensor_out"),
         ("unsafe_split_with_sizes", sizes, "out"),

@@ -9,6 +9,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.promotion import result_type, to_floating
 from gpujit.ops.registry import out_form, reduction
 from gpujit.ops.rules_data import bincount_type
+from gpujit.ops.rules_reduce import histogram_count_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
@@ -92,7 +93,11 @@ def bincount(m: Any, x: Array, weights: Array | None, minlength: int) -> Array:
     return y.astype(weights.dtype if weights.dtype.char == "f" else FLOAT64, copy=False)
 
 
-@reduction("aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor", out="out")
+@reduction(
+    "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor",
+    out="out",
+    type_rule=histogram_count_type,
+)
 def histc(m: Any, x: Array, bins: int, min: float, max: float) -> Array:
     """Counts, in x's dtype, of ``bins`` equal bins from ``min`` to ``max`` (of the data, when both are equal)."""
     if x.dtype.char not in "fd":

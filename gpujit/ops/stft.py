@@ -10,6 +10,7 @@ from typing import Any
 from gpujit.ir.values import Array
 from gpujit.ops.promotion import COMPLEX64, COMPLEX128
 from gpujit.ops.registry import library
+from gpujit.ops.rules_products import stft_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
@@ -109,6 +110,7 @@ def _stft(
     "aten::stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, "
     "bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor",
     half="native",
+    type_rule=stft_type,
 )
 def stft(
     xp: Any,
@@ -144,6 +146,7 @@ def stft(
     'bool center=True, str pad_mode="reflect", bool normalized=False, bool? onesided=None, bool? return_complex=None, '
     "bool? align_to_window=None) -> Tensor",
     half="native",
+    type_rule=stft_type,
 )
 def stft_center(
     xp: Any,

@@ -8,7 +8,7 @@ from typing import Any
 from gpujit.ir.dtypes import BFLOAT16, FLOAT16
 from gpujit.ir.values import Array
 from gpujit.ops.aliases import alias
-from gpujit.ops.numeric import in_blocks
+from gpujit.ops.numeric import blocks_into, in_blocks
 from gpujit.ops.pointwise import CAST_TO_FLOAT, FLOAT_ONLY, NO_BOOL, REAL_ONLY
 from gpujit.ops.registry import library, out_form, pointwise
 from gpujit.support.errors import DTypeError
@@ -26,7 +26,7 @@ _FUNCTIONS = {
 
 
 def _declare_function(name: str, function: str, onnx: str | None) -> None:
-    @pointwise(f"aten::{name}(Tensor self) -> Tensor", result="float", inplace=True, out="out", onnx=onnx)
+    @pointwise(f"aten::{name}(Tensor self) -> Tensor", result="float", inplace=True, out="out", onnx=onnx, into=True)
     def body(m: Any, x: Array) -> Array:
         """That function of every element; integers and bools become floats."""
         return getattr(m, function)(x)
@@ -38,26 +38,35 @@ for _name in ("sin", "cos", "tan", "sinh", "cosh", "tanh"):
     alias(f"aten::arc{_name}", f"aten::a{_name}")
 
 
-@pointwise("aten::rsqrt(Tensor self) -> Tensor", result="float", inplace=True, out="out")
+@pointwise("aten::rsqrt(Tensor self) -> Tensor", result="float", inplace=True, out="out", into=True)
 def rsqrt(m: Any, x: Array) -> Array:
     """1 / sqrt(x)."""
     y = m.sqrt(x)
     return m.divide(1, y, out=y) if x.ndim else m.divide(1, y)
 
 
-@pointwise("aten::reciprocal(Tensor self) -> Tensor", result="float", inplace=True, out="out", onnx="Reciprocal")
+@pointwise(
+    "aten::reciprocal(Tensor self) -> Tensor", result="float", inplace=True, out="out", onnx="Reciprocal", into=True
+)
 def reciprocal(m: Any, x: Array) -> Array:
     """1 / x."""
     return m.divide(1, x)
 
 
-@pointwise("aten::square(Tensor self) -> Tensor", result="integer", inplace=True, out="out")
+@pointwise("aten::square(Tensor self) -> Tensor", result="integer", inplace=True, out="out", into=True)
 def square(m: Any, x: Array) -> Array:
     """x * x; of bools as integers."""
     return m.multiply(x, x)
 
 
-@pointwise("aten::sigmoid(Tensor self) -> Tensor", result="float", inplace=True, out="out", onnx="Sigmoid")
+def _sigmoid_into(m: Any, out: Array, x: Array) -> Any:
+    return blocks_into(m, out, _sigmoid, x)
+
+
+@pointwise(
+    "aten::sigmoid(Tensor self) -> Tensor",
+    result="float", inplace=True, out="out", onnx="Sigmoid", into=_sigmoid_into,
+)  # fmt: skip
 def sigmoid(m: Any, x: Array) -> Array:
     """1 / (1 + exp(-x)); an overflow of exp gives the right 0."""
     return in_blocks(m, _sigmoid, x)
@@ -87,13 +96,13 @@ def sinc(m: Any, x: Array) -> Array:
     return m.where(x == 0, 1, m.sin(y) / y)
 
 
-@pointwise("aten::deg2rad(Tensor self) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out")
+@pointwise("aten::deg2rad(Tensor self) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out", into=True)
 def deg2rad(m: Any, x: Array) -> Array:
     """Degrees in radians."""
     return m.multiply(x, math.pi / 180)
 
 
-@pointwise("aten::rad2deg(Tensor self) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out")
+@pointwise("aten::rad2deg(Tensor self) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out", into=True)
 def rad2deg(m: Any, x: Array) -> Array:
     """Radians in degrees."""
     return m.multiply(x, 180 / math.pi)
@@ -105,7 +114,9 @@ _NO_ROUNDING = {**NO_BOOL, **REAL_ONLY}
 
 
 def _declare_rounding(name: str, function: str, onnx: str | None) -> None:
-    @pointwise(f"aten::{name}(Tensor self) -> Tensor", refuse=_NO_ROUNDING, inplace=True, out="out", onnx=onnx)
+    @pointwise(
+        f"aten::{name}(Tensor self) -> Tensor", refuse=_NO_ROUNDING, inplace=True, out="out", onnx=onnx, into=True
+    )
     def body(m: Any, x: Array) -> Array:
         """Whole numbers in the dtype of ``x``; integers come back as they are."""
         return x.copy() if x.dtype.kind in "iu" else getattr(m, function)(x)
@@ -142,7 +153,11 @@ def special_round(m: Any, x: Array, decimals: int) -> Array:
     return round_decimals(m, x, decimals)
 
 
-@pointwise("aten::frac(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
+def _frac_into(m: Any, out: Array, x: Array) -> None:
+    m.subtract(x, m.trunc(x, out=None if out is x else out), out=out)
+
+
+@pointwise("aten::frac(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out", into=_frac_into)
 def frac(m: Any, x: Array) -> Array:
     """x - trunc(x), which has the sign of ``x``."""
     return m.subtract(x, m.trunc(x))
@@ -152,13 +167,15 @@ def frac(m: Any, x: Array) -> Array:
 
 
 @pointwise("aten::neg(Tensor self) -> Tensor", refuse={"bool": "use `~` or logical_not to invert a mask"},
-           inplace=True, out="out", onnx="Neg")  # fmt: skip
+           inplace=True, out="out", onnx="Neg", into=True)  # fmt: skip
 def neg(m: Any, x: Array) -> Array:
     """-x; unsigned integers wrap."""
     return m.negative(x)
 
 
-@pointwise("aten::abs(Tensor self) -> Tensor", result="real", refuse=NO_BOOL, inplace=True, out="out", onnx="Abs")
+@pointwise(
+    "aten::abs(Tensor self) -> Tensor", result="real", refuse=NO_BOOL, inplace=True, out="out", onnx="Abs", into=True
+)
 def abs_(m: Any, x: Array) -> Array:
     """The magnitude; of complex numbers a real tensor."""
     return m.absolute(x)
@@ -187,7 +204,7 @@ def sgn(m: Any, x: Array) -> Array:
     return m.where(zero, 0, x / m.where(zero, 1, size))
 
 
-@pointwise("aten::signbit(Tensor self) -> Tensor", result="bool", refuse=REAL_ONLY, out="out")
+@pointwise("aten::signbit(Tensor self) -> Tensor", result="bool", refuse=REAL_ONLY, out="out", into=True)
 def signbit(m: Any, x: Array) -> Array:
     """Whether the sign bit is set, as it is in -0."""
     return m.signbit(x) if x.dtype.kind == "f" else x < 0
@@ -203,13 +220,13 @@ def angle(m: Any, x: Array) -> Array:
     return m.where(m.isnan(x), x, y) if kind == "f" else y
 
 
-@pointwise("aten::conj_physical(Tensor self) -> Tensor", inplace=True, out="out")
+@pointwise("aten::conj_physical(Tensor self) -> Tensor", inplace=True, out="out", into=True)
 def conj_physical(m: Any, x: Array) -> Array:
     """The complex conjugate, in memory of its own."""
     return m.conjugate(x) if x.dtype.kind == "c" else x.copy()
 
 
-@pointwise("aten::_conj_physical(Tensor self) -> Tensor", out="out")
+@pointwise("aten::_conj_physical(Tensor self) -> Tensor", out="out", into=True)
 def conj_physical_(m: Any, x: Array) -> Array:
     """The complex conjugate, in memory of its own."""
     return conj_physical(m, x)

@@ -22,6 +22,26 @@ from gpujit.ops.layout import (
     wrap_dims,
 )
 from gpujit.ops.registry import library, view
+from gpujit.ops.rules_views import (
+    as_other_type,
+    broadcast_tensors_type,
+    diagonal_type,
+    expand_type,
+    flatten_type,
+    matrix_t_type,
+    movedim_type,
+    permute_type,
+    ravel_type,
+    reversed_type,
+    squeeze_dims_type,
+    squeeze_type,
+    t_type,
+    transpose_type,
+    unflatten_type,
+    unsqueeze_type,
+    view_dtype_type,
+    view_type,
+)
 from gpujit.support.errors import ShapeError
 
 # ------------------------------------------------------------------------------------------------ reshaping
@@ -47,13 +67,13 @@ def _seen_as(x: Array, size: Sequence[int], op: str) -> Array:
     return y
 
 
-@view("aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)")
+@view("aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)", type_rule=view_type)
 def view_size(xp: Any, x: Array, size: list[int]) -> Array:
     """The same memory under another shape; one entry may be -1. Raises ShapeError where a copy would be needed."""
     return _seen_as(x, size, "aten::view")
 
 
-@view("aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)")
+@view("aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)", type_rule=view_dtype_type)
 def view_dtype(xp: Any, x: Array, dtype: int) -> Array:
     """The same memory read as another dtype; the last dim grows or shrinks with the element size."""
     target = dtype_of(dtype, "aten::view")
@@ -67,37 +87,37 @@ def view_dtype(xp: Any, x: Array, dtype: int) -> Array:
         raise ShapeError(f"aten::view: shape {list(x.shape)} of {x.dtype} can't be seen as {target}: {e}") from None
 
 
-@view("aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)")
+@view("aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", type_rule=view_type)
 def reshape(xp: Any, x: Array, shape: list[int]) -> Array:
     """The same elements under another shape: a view where strides allow, else a copy."""
     return _reshaped(x, shape, "aten::reshape")
 
 
-@view("aten::_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> Tensor(a)")
+@view("aten::_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> Tensor(a)", type_rule=view_type)
 def reshape_alias(xp: Any, x: Array, size: list[int], stride: list[int]) -> Array:
     """The same memory under a shape the caller knows to be possible."""
     return _reshaped(x, size, "aten::_reshape_alias")
 
 
-@library("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor", half="native")
+@library("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor", half="native", type_rule=view_type)
 def unsafe_view(xp: Any, x: Array, size: list[int]) -> Array:
     """As view; the schema says that nobody else keeps ``self``."""
     return _seen_as(x, size, "aten::_unsafe_view")
 
 
-@view("aten::view_as(Tensor(a) self, Tensor other) -> Tensor(a)")
+@view("aten::view_as(Tensor(a) self, Tensor other) -> Tensor(a)", type_rule=as_other_type)
 def view_as(xp: Any, x: Array, other: Array) -> Array:
     """The same memory under the shape of ``other``."""
     return _seen_as(x, other.shape, "aten::view_as")
 
 
-@view("aten::reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)")
+@view("aten::reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)", type_rule=as_other_type)
 def reshape_as(xp: Any, x: Array, other: Array) -> Array:
     """The same elements under the shape of ``other``."""
     return _reshaped(x, other.shape, "aten::reshape_as")
 
 
-@view("aten::flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)")
+@view("aten::flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)", type_rule=flatten_type)
 def flatten(xp: Any, x: Array, start_dim: int, end_dim: int) -> Array:
     """Dims ``start_dim`` to ``end_dim`` merged into one; a 0-dim tensor becomes 1-dim."""
     shape = x.shape
@@ -112,7 +132,7 @@ def flatten(xp: Any, x: Array, start_dim: int, end_dim: int) -> Array:
     return x.reshape(*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :])
 
 
-@view("aten::unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)")
+@view("aten::unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)", type_rule=unflatten_type)
 def unflatten(xp: Any, x: Array, dim: int, sizes: list[int]) -> Array:
     """Dim ``dim`` split into ``sizes``, of which one may be -1."""
     d = wrap_dim(dim, x.ndim, "aten::unflatten")
@@ -126,7 +146,7 @@ def unflatten(xp: Any, x: Array, dim: int, sizes: list[int]) -> Array:
     return _seen_as(x, (*x.shape[:d], *full, *x.shape[d + 1 :]), "aten::unflatten")
 
 
-@view("aten::ravel(Tensor(a) self) -> Tensor(a)")
+@view("aten::ravel(Tensor(a) self) -> Tensor(a)", type_rule=ravel_type)
 def ravel(xp: Any, x: Array) -> Array:
     """All elements in one dim: a view when contiguous, else a copy."""
     return x.reshape(-1)
@@ -154,21 +174,21 @@ def expanded_shape(x: Array, size: Sequence[int], op: str) -> tuple[int, ...]:
     return tuple(result)
 
 
-@view("aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)")
+@view("aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)", type_rule=expand_type)
 def expand(xp: Any, x: Array, size: list[int], implicit: bool) -> Array:
     """A view with dims of size 1 repeated to ``size`` (stride 0); -1 keeps a dim, new dims come first."""
     shape = expanded_shape(x, size, "aten::expand")
     return x[...] if shape == x.shape else expand_to(xp, x, shape)
 
 
-@view("aten::expand_as(Tensor(a) self, Tensor other) -> Tensor(a)")
+@view("aten::expand_as(Tensor(a) self, Tensor other) -> Tensor(a)", type_rule=as_other_type)
 def expand_as(xp: Any, x: Array, other: Array) -> Array:
     """A view of the shape of ``other``."""
     shape = expanded_shape(x, other.shape, "aten::expand_as")
     return x[...] if shape == x.shape else expand_to(xp, x, shape)
 
 
-@view("aten::broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)")
+@view("aten::broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)", type_rule=expand_type)
 def broadcast_to(xp: Any, x: Array, size: list[int]) -> Array:
     """A view with dims of size 1 repeated to ``size``."""
     shape = expanded_shape(x, size, "aten::broadcast_to")
@@ -183,7 +203,7 @@ def broadcast_shape(shapes: Sequence[tuple[int, ...]], op: str) -> tuple[int, ..
         raise ShapeError(f"{op}: shapes {' and '.join(str(list(s)) for s in shapes)} don't broadcast") from None
 
 
-@library("aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]", half="native")
+@library("aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]", half="native", type_rule=broadcast_tensors_type)
 def broadcast_tensors(xp: Any, tensors: list[Array]) -> list[Array]:
     """Views of all tensors under their common shape."""
     shape = broadcast_shape([t.shape for t in tensors], "aten::broadcast_tensors")
@@ -193,7 +213,7 @@ def broadcast_tensors(xp: Any, tensors: list[Array]) -> list[Array]:
 # ------------------------------------------------------------------------------------------------ order of dims
 
 
-@view("aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)")
+@view("aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", type_rule=permute_type)
 def permute(xp: Any, x: Array, dims: list[int]) -> Array:
     """A view with dims in the order ``dims``."""
     try:
@@ -225,14 +245,14 @@ def _declare_transposes() -> None:
             y = transposed(x, dim0, dim1, f"{op}_")
             return set_geometry(x, y.shape, y.strides, f"{op}_")
 
-        view(f"aten::{name}(Tensor(a) self, int {a}, int {b}) -> Tensor(a)")(swapped)
-        view(f"{full}_(Tensor(a!) self, int {a}, int {b}) -> Tensor(a!)")(swapped_in_place)
+        view(f"aten::{name}(Tensor(a) self, int {a}, int {b}) -> Tensor(a)", type_rule=transpose_type)(swapped)
+        view(f"{full}_(Tensor(a!) self, int {a}, int {b}) -> Tensor(a!)", type_rule=transpose_type)(swapped_in_place)
 
 
 _declare_transposes()
 
 
-@view("aten::t(Tensor(a) self) -> Tensor(a)")
+@view("aten::t(Tensor(a) self) -> Tensor(a)", type_rule=t_type)
 def t(xp: Any, x: Array) -> Array:
     """A matrix transposed; tensors of fewer dims as they are."""
     if x.ndim > 2:
@@ -242,7 +262,7 @@ def t(xp: Any, x: Array) -> Array:
     return x.T
 
 
-@view("aten::t_(Tensor(a!) self) -> Tensor(a!)")
+@view("aten::t_(Tensor(a!) self) -> Tensor(a!)", type_rule=t_type)
 def t_in_place(xp: Any, x: Array) -> Array:
     """The matrix itself, transposed."""
     if x.ndim > 2:
@@ -285,8 +305,9 @@ def _declare_attribute_transposes() -> None:
     ):
         # Two overloads of one meaning: the method and the attribute.
         for overload in ("", ".a"):
-            view(f"aten::{name}{overload}(Tensor(a) self) -> Tensor(a)")(body)
-    view("aten::adjoint(Tensor(a) self) -> Tensor(a)")(conjugate_transpose("adjoint"))
+            rule = reversed_type if name == "numpy_T" else matrix_t_type
+            view(f"aten::{name}{overload}(Tensor(a) self) -> Tensor(a)", type_rule=rule)(body)
+    view("aten::adjoint(Tensor(a) self) -> Tensor(a)", type_rule=matrix_t_type)(conjugate_transpose("adjoint"))
 
 
 _declare_attribute_transposes()
@@ -323,13 +344,13 @@ def _declare_moves() -> None:
         some = (f"aten::{name}.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)", move_some)
         # PyTorch lists the overloads of the two names in opposite orders.
         for text, body in (one, some) if name == "movedim" else (some, one):
-            view(text)(body)
+            view(text, type_rule=movedim_type)(body)
 
 
 _declare_moves()
 
 
-@view("aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)")
+@view("aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)", type_rule=diagonal_type)
 def diagonal(xp: Any, x: Array, offset: int, dim1: int, dim2: int) -> Array:
     """A view of a diagonal over two dims, as last dim; ``offset`` above 0 lies above the main one."""
     n = x.ndim
@@ -346,7 +367,7 @@ def diagonal(xp: Any, x: Array, offset: int, dim1: int, dim2: int) -> Array:
 # ------------------------------------------------------------------------------------------------ dims of size 1
 
 
-@view("aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)")
+@view("aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", type_rule=unsqueeze_type)
 def unsqueeze(xp: Any, x: Array, dim: int) -> Array:
     """A view with a new dim of size 1 at ``dim``."""
     n = x.ndim + 1
@@ -358,7 +379,7 @@ def unsqueeze(xp: Any, x: Array, dim: int) -> Array:
     return x[(*BEFORE[dim if dim >= 0 else dim + n], None, ...)]
 
 
-@view("aten::unsqueeze_(Tensor(a!) self, int dim) -> Tensor(a!)")
+@view("aten::unsqueeze_(Tensor(a!) self, int dim) -> Tensor(a!)", type_rule=unsqueeze_type)
 def unsqueeze_in_place(xp: Any, x: Array, dim: int) -> Array:
     """``x`` itself with a new dim of size 1."""
     y = x[(*BEFORE[wrap_dim(dim, x.ndim + 1, "aten::unsqueeze_")], None, ...)]
@@ -372,39 +393,39 @@ def _squeezed(x: Array, dims: Sequence[int], op: str) -> Array:
     return x.squeeze(ones) if ones else x[...]
 
 
-@view("aten::squeeze(Tensor(a) self) -> Tensor(a)")
+@view("aten::squeeze(Tensor(a) self) -> Tensor(a)", type_rule=squeeze_type)
 def squeeze(xp: Any, x: Array) -> Array:
     """A view without the dims of size 1."""
     return x.squeeze()
 
 
-@view("aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)")
+@view("aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", type_rule=squeeze_dims_type)
 def squeeze_dim(xp: Any, x: Array, dim: int) -> Array:
     """A view without ``dim`` if its size is 1."""
     return _squeezed(x, (dim,), "aten::squeeze")
 
 
-@view("aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)")
+@view("aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", type_rule=squeeze_dims_type)
 def squeeze_dims(xp: Any, x: Array, dim: list[int]) -> Array:
     """A view without those of the dims whose size is 1."""
     return _squeezed(x, dim, "aten::squeeze")
 
 
-@view("aten::squeeze_(Tensor(a!) self) -> Tensor(a!)")
+@view("aten::squeeze_(Tensor(a!) self) -> Tensor(a!)", type_rule=squeeze_type)
 def squeeze_in_place(xp: Any, x: Array) -> Array:
     """``x`` itself without the dims of size 1."""
     y = x.squeeze()
     return set_geometry(x, y.shape, y.strides, "aten::squeeze_")
 
 
-@view("aten::squeeze_.dim(Tensor(a!) self, int dim) -> Tensor(a!)")
+@view("aten::squeeze_.dim(Tensor(a!) self, int dim) -> Tensor(a!)", type_rule=squeeze_dims_type)
 def squeeze_dim_in_place(xp: Any, x: Array, dim: int) -> Array:
     """``x`` itself without ``dim`` if its size is 1."""
     y = _squeezed(x, (dim,), "aten::squeeze_")
     return set_geometry(x, y.shape, y.strides, "aten::squeeze_")
 
 
-@view("aten::squeeze_.dims(Tensor(a!) self, int[] dim) -> Tensor(a!)")
+@view("aten::squeeze_.dims(Tensor(a!) self, int[] dim) -> Tensor(a!)", type_rule=squeeze_dims_type)
 def squeeze_dims_in_place(xp: Any, x: Array, dim: list[int]) -> Array:
     """``x`` itself without those of the dims whose size is 1."""
     y = _squeezed(x, dim, "aten::squeeze_")

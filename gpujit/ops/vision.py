@@ -14,6 +14,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.grid import _linear, _Rows
 from gpujit.ops.registry import library, prim
 from gpujit.ops.rules_data import nms_type
+from gpujit.ops.rules_products import box_iou_type, roi_type
 from gpujit.ops.strided import shape_text
 from gpujit.support.errors import DTypeError, ShapeError
 
@@ -76,7 +77,7 @@ def _inside(xp: Any, points: Array, box: Array) -> Array:
     return (u >= -slack) & (v >= -slack) & (u <= (ab * ab).sum(-1) + slack) & (v <= (ad * ad).sum(-1) + slack)
 
 
-@library("torchvision::box_iou_rotated(Tensor boxes1, Tensor boxes2) -> Tensor")
+@library("torchvision::box_iou_rotated(Tensor boxes1, Tensor boxes2) -> Tensor", type_rule=box_iou_type)
 def box_iou_rotated(xp: Any, boxes1: Array, boxes2: Array) -> Array:
     """Intersection over union ``[N, M]`` of rotated boxes ``[N, 5]`` and ``[M, 5]``."""
     op = "torchvision::box_iou_rotated"
@@ -211,7 +212,8 @@ def _edges(rois: Array, scale: float, offset: float) -> tuple[list[Array], list[
 
 @library(
     "torchvision::roi_align(Tensor input, Tensor rois, float spatial_scale, int pooled_height, int pooled_width, "
-    "int sampling_ratio, bool aligned) -> Tensor"
+    "int sampling_ratio, bool aligned) -> Tensor",
+    type_rule=roi_type,
 )
 def roi_align(
     xp: Any, x: Array, rois: Array, scale: float, height: int, width: int, ratio: int, aligned: bool

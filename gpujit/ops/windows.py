@@ -10,6 +10,7 @@ from gpujit.ops.create import OPTIONS
 from gpujit.ops.layout import cast, dtype_of, module_for, out_forms
 from gpujit.ops.promotion import DEFAULT_FLOAT
 from gpujit.ops.registry import library
+from gpujit.ops.rules_views import window_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 TAU = 6.283185307179586
@@ -94,7 +95,11 @@ def _declare() -> None:
 
         for overload, arguments in overloads:
             full_name = f"{name}.{overload}" if overload else name
-            library(f"{full_name}(int window_length{arguments}, *, {OPTIONS}) -> Tensor", half="native")(window)
+            library(
+                f"{full_name}(int window_length{arguments}, *, {OPTIONS}) -> Tensor",
+                half="native",
+                type_rule=window_type,
+            )(window)
         for overload, arguments in overloads:
             full_name = f"{name}.{overload}" if overload else name
             out = f"{overload}_out" if overload else "out"

@@ -44,3 +44,18 @@ def test_call_stack_goes_outwards() -> None:
     outer = CallSite("forward", None)
     inner = CallSite("helper", None, outer)
     assert [site.function for site in inner.frames()] == ["helper", "forward"]
+
+
+def test_a_very_long_line_is_shown_around_the_range() -> None:
+    text = "a" * 300_000 + " HIT " + "b" * 300_000
+    shown = SourceRange(Source("f.py", text), 1, 300_001, 1, 300_004).highlight()
+    line, marks = shown.split("\n")
+    assert len(shown) < 1000
+    assert line[marks.index("~") : marks.rindex("~") + 1] == "HIT"
+
+
+def test_marks_stand_under_characters_where_columns_count_bytes() -> None:
+    text = 'x = "éé→" + y'
+    column = text.encode().index(b"y")
+    line, marks = SourceRange(Source("f.py", text), 1, column, 1, column + 1).highlight().split("\n")
+    assert line[marks.index("~")] == "y"

@@ -75,9 +75,22 @@ VALUES: list[tuple[str, tuple[Any, ...], Any]] = [
     ("aten::pow.Tensor_Scalar", (f32(2, -4), 3), f32(8, -64)),
     ("aten::pow.Tensor_Scalar", (f32(2, -4), -1), f32(0.5, -0.25)),
     ("aten::pow.Tensor_Scalar", (f32(2, -4), -2), f32(0.25, 0.0625)),
-    ("aten::pow.Tensor_Scalar", (f32(4,), -0.5), f32(0.5)),
+    (
+        "aten::pow.Tensor_Scalar",
+        (
+            f32(
+                4,
+            ),
+            -0.5,
+        ),
+        f32(0.5),
+    ),
     ("aten::pow.Tensor_Scalar", (np.array([3], np.int8), 5), np.array([243 - 256], np.int8)),
-    ("aten::pow.Tensor_Tensor", (np.array([2, 1, -1, -1, 0]), np.array([-1, -1, -1, -2, 3])), np.array([0, 1, -1, 1, 0])),
+    (
+        "aten::pow.Tensor_Tensor",
+        (np.array([2, 1, -1, -1, 0]), np.array([-1, -1, -1, -2, 3])),
+        np.array([0, 1, -1, 1, 0]),
+    ),
     ("aten::pow.Scalar", (2, np.array([-1, 3])), np.array([0, 8])),
     ("aten::pow.Scalar", (2.0, np.array([3, -1])), f32(8, 0.5)),
     ("aten::float_power.Tensor_Scalar", (U8, -1), np.array([1 / 250, 1 / 3])),
@@ -156,6 +169,9 @@ VALUES: list[tuple[str, tuple[Any, ...], Any]] = [
     ("aten::isclose", (I64, I64 + 1, 0.5, 0.0), np.array([True, True, False])),
     ("aten::allclose", (f32(1, 2), f32(1, 2)), True),
     ("aten::allclose", (f32(1, 2), f32(1, 3)), False),
+    ("aten::equal", (f32(1, 2), np.array([1, 2])), True),
+    ("aten::equal", (f32(1, 2), f32(1, 2, 2)), False),
+    ("aten::equal", (f32(NAN), f32(NAN)), False),
     # Logic and bits.
     ("aten::logical_and", (f32(2, 0, NAN), f32(1, 1, 1)), np.array([True, False, True])),
     ("aten::logical_or", (I64, np.array([0, 0, 0])), np.array([True, True, False])),
@@ -301,7 +317,15 @@ def test_promotion_with_a_number(dtype: str, number: Any) -> None:
 def test_special_values(value: float) -> None:
     x = f32(value, value, value, value, value, value)
     y = f32(NAN, INF, -INF, 0.0, -0.0, 2.0)
-    for name in ("remainder.Tensor", "fmod.Tensor", "floor_divide", "maximum", "fmax", "pow.Tensor_Tensor", "lt.Tensor"):
+    for name in (
+        "remainder.Tensor",
+        "fmod.Tensor",
+        "floor_divide",
+        "maximum",
+        "fmax",
+        "pow.Tensor_Tensor",
+        "lt.Tensor",
+    ):
         against_torch(f"aten::{name}", x, y)
     for number in (2, 3, 0.5, -0.5, -1, -2, 0, 1.5):
         against_torch("aten::pow.Tensor_Scalar", x, number)
@@ -357,7 +381,14 @@ def test_out_forms_write_into_their_last_argument() -> None:
 
 
 def test_results_of_0_dim_tensors_are_arrays() -> None:
-    for name, args in (("add.Tensor", 2), ("mul.Scalar", 2), ("sigmoid", 1), ("rsqrt", 1), ("where.self", 3), ("eq.Scalar", 2)):
+    for name, args in (
+        ("add.Tensor", 2),
+        ("mul.Scalar", 2),
+        ("sigmoid", 1),
+        ("rsqrt", 1),
+        ("where.self", 3),
+        ("eq.Scalar", 2),
+    ):
         one = np.array(1.0, np.float32)
         operands: list[Any] = [one] * args
         if "Scalar" in name:
@@ -414,7 +445,7 @@ REFUSALS: list[tuple[str, tuple[Any, ...], type[Exception], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "args", "error", "match"), REFUSALS, ids=[f"{i}-{r[0]}" for i, r in enumerate(REFUSALS)])
+@pytest.mark.parametrize(("name", "args", "error", "match"), REFUSALS, ids=[f"{r[0]}-{r[3]}" for r in REFUSALS])
 def test_refusal(name: str, args: tuple[Any, ...], error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         run(name, *args)
