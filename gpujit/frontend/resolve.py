@@ -24,6 +24,7 @@ from gpujit.frontend.lang import (
     parse_source,
     range_of,
 )
+from gpujit.frontend.literals import NOT_LITERAL, literal, type_of_constant
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
@@ -232,7 +233,7 @@ class ArchiveResolver:
                 if not (
                     isinstance(statement, ast.Assign)
                     and isinstance(statement.targets[0], ast.Name)
-                    and isinstance(value := emit.literal(statement.value), (int, float, str))
+                    and isinstance(value := literal(statement.value), (int, float, str))
                 ):
                     raise fail("an Enum holds 'NAME = literal' lines only", file.source, statement, self.file)
                 members[statement.targets[0].id] = value
@@ -295,14 +296,14 @@ class ArchiveResolver:
 
     def _class_assignment(self, type_: T.ClassType, statement: ast.Assign, target: ast.expr, file: SourceFile) -> None:
         if isinstance(target, ast.Subscript):
-            key = emit.literal(target.slice)
+            key = literal(target.slice)
             if isinstance(target.value, ast.Name) and target.value.id == "__annotations__" and isinstance(key, str):
                 self._declare_attribute(type_, key, statement.value, None, file)
                 return
         elif isinstance(target, ast.Name):
             if target.id == "__annotations__":
                 return
-            value = emit.literal(statement.value)
+            value = literal(statement.value)
             if isinstance(value, list) and all(isinstance(v, str) for v in value):
                 names = tuple(value)
                 if target.id == "__parameters__":
@@ -342,8 +343,8 @@ class ArchiveResolver:
 
     def _constant(self, node: ast.expr, type_: T.Type, file: SourceFile, what: str) -> Any:
         """The value of a constant or default: a literal, ``CONSTANTS.cN`` or an enum's member, of the declared type."""
-        value = emit.literal(node)
-        if value is emit.NOT_LITERAL:
+        value = literal(node)
+        if value is NOT_LITERAL:
             name = dotted(node)
             owner, _, member = (name or "").rpartition(".")
             if owner == "CONSTANTS":
@@ -352,7 +353,7 @@ class ArchiveResolver:
                 enum = self.find_type(owner)
                 if isinstance(enum, T.EnumType) and member in enum.members:
                     value = EnumValue(enum, member, enum.members[member])
-        if value is emit.NOT_LITERAL:
+        if value is NOT_LITERAL:
             raise fail(f"the value of {what} must be a literal", file.source, node, self.file)
         if isinstance(value, Device) and self.map_device is not None:
             value = parse_device(self.map_device(str(value)))
@@ -509,7 +510,7 @@ def _admits(t: T.Type, value: Any) -> bool:
         return type(value) is dict and all(_admits(t.key, k) and _admits(t.value, v) for k, v in value.items())
     if isinstance(t, T.EnumType):
         return isinstance(value, EnumValue) and value.type is t
-    found = emit.type_of_constant(value)
+    found = type_of_constant(value)
     return found is not None and T.is_subtype(found, t)
 
 

@@ -12,6 +12,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.numeric import blocks_into, in_blocks
 from gpujit.ops.pointwise import FLOAT_ONLY, FLOAT_OR_COMPLEX, NO_BOOL, REAL_ONLY
 from gpujit.ops.registry import library, out_form, pointwise
+from gpujit.ops.rules import same_type
 from gpujit.ops.special import erf_flat
 from gpujit.ops.unary import sigmoid
 from gpujit.support.errors import DTypeError, OpError, ShapeError
@@ -168,7 +169,7 @@ def prelu_kernel(m: Any, x: Array, weight: Array) -> Array:
     return m.where(x > 0, x, weight * x)
 
 
-@pointwise("aten::prelu(Tensor self, Tensor weight) -> Tensor", refuse=FLOAT_ONLY, onnx="PRelu")
+@pointwise("aten::prelu(Tensor self, Tensor weight) -> Tensor", refuse=FLOAT_ONLY, onnx="PRelu", type_rule=same_type)
 def prelu(m: Any, x: Array, weight: Array) -> Array:
     """``x`` above zero, weight * x below: one weight for all, or one for each channel (dim 1)."""
     if weight.size != 1:

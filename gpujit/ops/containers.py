@@ -15,6 +15,7 @@ from gpujit.ir.values import Array, ScriptObject
 from gpujit.ops.convert import item_of, truth_of
 from gpujit.ops.numbers import INT_MAX, wrap32
 from gpujit.ops.registry import prim
+from gpujit.ops.rules_values import element_type, first_size_type, list_slice_type
 from gpujit.ops.scalar import greatest, least
 from gpujit.ops.text import value_text
 from gpujit.support.errors import OpError, ShapeError
@@ -29,7 +30,7 @@ def _index_error(op: str, items: list[Any], index: int) -> OpError:
     return OpError(f"aten::{op}: list index out of range: {index} in a list of {len(items)}")
 
 
-@prim("aten::__getitem__.t(t[](a) list, int idx) -> t(*)")
+@prim("aten::__getitem__.t(t[](a) list, int idx) -> t(*)", type_rule=element_type)
 def list_get(items: list[Any], index: int) -> Any:
     """The element at an index, counted from the end when negative."""
     try:
@@ -118,7 +119,7 @@ def list_repeat_(items: list[Any], n: int) -> list[Any]:
     return items
 
 
-@prim("aten::slice.t(t[] l, int? start=None, int? end=None, int step=1) -> t[]")
+@prim("aten::slice.t(t[] l, int? start=None, int? end=None, int step=1) -> t[]", type_rule=list_slice_type)
 def list_slice(items: list[Any], start: int | None, end: int | None, step: int) -> list[Any]:
     """A new list of the elements from ``start`` to ``end``; an end of 2**63 - 1 means none."""
     if step == 0:
@@ -138,10 +139,10 @@ def range_list(n: int) -> list[int]:
     return list(range(n))
 
 
-prim("aten::len.t(t[] a) -> int")(len)
+prim("aten::len.t(t[] a) -> int", type_rule=first_size_type)(len)
 
 
-@prim("aten::len.Tensor(Tensor t) -> int")
+@prim("aten::len.Tensor(Tensor t) -> int", type_rule=first_size_type)
 def len_tensor(x: Array) -> int:
     """The size of the first dimension. Raises ShapeError for a 0-dim tensor."""
     if not x.shape:
@@ -449,4 +450,4 @@ prim("aten::__contains__.float_list(float[] l, float item) -> bool")(
     lambda items, x: position(items, x, operator.eq) >= 0
 )
 # Any[] takes tuples of mixed types too.
-prim("aten::len.any(Any[] a) -> int")(len)
+prim("aten::len.any(Any[] a) -> int", type_rule=first_size_type)(len)

@@ -21,7 +21,7 @@ from gpujit.ops.layout import (
     wrap_dims,
 )
 from gpujit.ops.promotion import COMPLEX64, DEFAULT_FLOAT, result_type
-from gpujit.ops.registry import library
+from gpujit.ops.registry import fits, library
 from gpujit.ops.rules_views import cast_type, full_type, new_type, number_type, scalar_tensor_type, sized_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -55,6 +55,11 @@ def filled(array: Array, value: Any, op: str) -> Array:
     return array
 
 
+def _fills(out: Array, size: Sequence[int], dtype: Any, code: int | None) -> bool:
+    """Whether a new tensor of a size, of ``dtype`` unless a code is given, can be made in ``out``."""
+    return fits(out, size, dtype if code is None else dtype_of(code, "aten::empty"))
+
+
 def _declare_sized() -> None:
     for name, value in (("zeros", 0), ("ones", 1), ("_efficientzerotensor", 0)):
 
@@ -75,7 +80,15 @@ def _declare_sized() -> None:
             y.fill(value)
             return y
 
-        library(f"aten::{name}(SymInt[] size, *, {OPTIONS}) -> Tensor", half="native", type_rule=sized_type)(sized)
+        def into(xp: Any, out: Array, size: list[int], dtype: int | None, *options: Any, value: int = value) -> Any:
+            if not _fills(out, size, DEFAULT_FLOAT, dtype):
+                return NotImplemented
+            out.fill(value)
+            return None
+
+        library(f"aten::{name}(SymInt[] size, *, {OPTIONS}) -> Tensor", half="native", type_rule=sized_type, into=into)(
+            sized
+        )
         out_forms(f"aten::{name}.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", of=f"aten::{name}")
 
 
@@ -104,7 +117,19 @@ def _number_dtype(value: Any) -> np.dtype[Any]:
     return result_type(value)
 
 
-@library(f"aten::full(SymInt[] size, Scalar fill_value, *, {OPTIONS}) -> Tensor", half="native", type_rule=full_type)
+def _full_into(xp: Any, out: Array, size: list[int], fill_value: Any, dtype: int | None, *options: Any) -> Any:
+    if not _fills(out, size, _number_dtype(fill_value), dtype):
+        return NotImplemented
+    filled(out, fill_value, "aten::full")
+    return None
+
+
+@library(
+    f"aten::full(SymInt[] size, Scalar fill_value, *, {OPTIONS}) -> Tensor",
+    half="native",
+    type_rule=full_type,
+    into=_full_into,
+)
 def full(
     xp: Any,
     size: list[int],
@@ -218,7 +243,14 @@ def _declare_like() -> None:
                 y.fill(value)
             return y
 
-        library(f"aten::{name}(Tensor self, *, {_LIKE}) -> Tensor", half="native", type_rule=cast_type)(made)
+        def into(xp: Any, out: Array, x: Array, dtype: int | None, *options: Any, value: int | None = value) -> Any:
+            if not _fills(out, x.shape, x.dtype, dtype):
+                return NotImplemented
+            if value is not None:
+                out.fill(value)
+            return None
+
+        library(f"aten::{name}(Tensor self, *, {_LIKE}) -> Tensor", half="native", type_rule=cast_type, into=into)(made)
         out_forms(
             f"aten::{name}.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
             of=f"aten::{name}",
@@ -244,16 +276,49 @@ def _declare_like() -> None:
                 y.fill(value)
             return y
 
-        library(f"aten::{name}(Tensor self, SymInt[] size, *, {OPTIONS}) -> Tensor", half="native", type_rule=new_type)(
-            new
-        )
+        def new_into(
+            xp: Any, out: Array, x: Array, size: list[int], dtype: int | None, *options: Any, value: int | None = value
+        ) -> Any:
+            if not _fills(out, size, x.dtype, dtype):
+                return NotImplemented
+            if value is not None:
+                out.fill(value)
+            return None
+
+        library(
+            f"aten::{name}(Tensor self, SymInt[] size, *, {OPTIONS}) -> Tensor",
+            half="native",
+            type_rule=new_type,
+            into=new_into,
+        )(new)
         out_forms(f"aten::{name}.out(Tensor self, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", of=f"aten::{name}")
 
 
 _declare_like()
 
 
-@library(f"aten::full_like(Tensor self, Scalar fill_value, *, {_LIKE}) -> Tensor", half="native", type_rule=cast_type)
+def _full_like_into(xp: Any, out: Array, x: Array, fill_value: Any, dtype: int | None, *options: Any) -> Any:
+    if not _fills(out, x.shape, x.dtype, dtype):
+        return NotImplemented
+    filled(out, fill_value, "aten::full_like")
+    return None
+
+
+def _new_full_into(
+    xp: Any, out: Array, x: Array, size: list[int], fill_value: Any, dtype: int | None, *options: Any
+) -> Any:
+    if not _fills(out, size, x.dtype, dtype):
+        return NotImplemented
+    filled(out, fill_value, "aten::new_full")
+    return None
+
+
+@library(
+    f"aten::full_like(Tensor self, Scalar fill_value, *, {_LIKE}) -> Tensor",
+    half="native",
+    type_rule=cast_type,
+    into=_full_like_into,
+)
 def full_like(
     xp: Any,
     x: Array,
@@ -272,6 +337,7 @@ def full_like(
     f"aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, {OPTIONS}) -> Tensor",
     half="native",
     type_rule=new_type,
+    into=_new_full_into,
 )
 def new_full(
     xp: Any,

@@ -10,13 +10,14 @@ import numpy as np
 from gpujit.ir.values import Array, Device, EnumValue, ScriptObject, parse_device
 from gpujit.ops.registry import library, prim, view
 from gpujit.ops.rules import same_type
+from gpujit.ops.rules_values import constant_type
 from gpujit.support.errors import DeviceError, OpError
 
 ndarray = np.ndarray
 
 
 def _constant(text: str, value: Any) -> None:
-    prim(text)(lambda *_: value)
+    prim(text, type_rule=constant_type(value))(lambda *_: value)
 
 
 # ----------------------------------------------------------------------------------------------- autograd, which is off

@@ -7,7 +7,8 @@ from typing import Any
 from gpujit.ir.values import Array
 from gpujit.ops.create import filled
 from gpujit.ops.layout import cast, copy_format, empty_preserved, normal_size, out_forms, set_geometry, wrap_dim
-from gpujit.ops.registry import check_writable, library
+from gpujit.ops.out_variants import copied
+from gpujit.ops.registry import check_writable, fits, library
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_views import as_other_type, as_strided_type, diag_embed_type, diag_type, diagflat_type
 from gpujit.ops.views import diagonal, expanded_shape
@@ -16,7 +17,27 @@ from gpujit.support.errors import OpError, ShapeError
 # ------------------------------------------------------------------------------------------------ fill and copy
 
 
-@library("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor", half="native", out="Scalar_out", type_rule=same_type)
+def _fill_into(xp: Any, out: Array, x: Array, value: Any) -> Any:
+    if not fits(out, x.shape, x.dtype) or getattr(value, "ndim", 0):
+        return NotImplemented
+    if hasattr(value, "dtype"):
+        out[...] = cast(value, x.dtype)
+    else:
+        filled(out, value, "aten::fill")
+    return None
+
+
+def _zero_into(xp: Any, out: Array, x: Array) -> Any:
+    return _fill_into(xp, out, x, 0)
+
+
+@library(
+    "aten::fill.Scalar(Tensor self, Scalar value) -> Tensor",
+    half="native",
+    out="Scalar_out",
+    type_rule=same_type,
+    into=_fill_into,
+)
 def fill_scalar(xp: Any, x: Array, value: Any) -> Array:
     """A tensor like ``self`` with every element a number."""
     return filled(empty_preserved(xp, x), value, "aten::fill")
@@ -28,7 +49,13 @@ def _single(value: Array, op: str) -> Array:
     return value
 
 
-@library("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor", half="native", out="Tensor_out", type_rule=same_type)
+@library(
+    "aten::fill.Tensor(Tensor self, Tensor value) -> Tensor",
+    half="native",
+    out="Tensor_out",
+    type_rule=same_type,
+    into=_fill_into,
+)
 def fill_tensor(xp: Any, x: Array, value: Array) -> Array:
     """A tensor like ``self`` with every element that of a 0-dim tensor."""
     y = empty_preserved(xp, x)
@@ -51,7 +78,7 @@ def fill_tensor_in_place(xp: Any, x: Array, value: Array) -> Array:
     return x
 
 
-@library("aten::zero(Tensor self) -> Tensor", half="native", out="out", type_rule=same_type)
+@library("aten::zero(Tensor self) -> Tensor", half="native", out="out", type_rule=same_type, into=_zero_into)
 def zero(xp: Any, x: Array) -> Array:
     """A tensor like ``self`` of zeros."""
     y = empty_preserved(xp, x)
@@ -76,11 +103,23 @@ def store(target: Array, source: Array, op: str) -> Array:
     return target
 
 
+def _copy_into(xp: Any, out: Array, x: Array, src: Array, non_blocking: bool) -> Any:
+    if not fits(out, x.shape, x.dtype) or src.dtype != x.dtype:
+        return NotImplemented
+    store(out, src, "aten::copy")
+    return None
+
+
+def _clone_into(xp: Any, out: Array, x: Array, memory_format: int | None) -> Any:
+    return copied(out, x)
+
+
 @library(
     "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor",
     half="native",
     out="out",
     type_rule=same_type,
+    into=_copy_into,
 )
 def copy(xp: Any, x: Array, src: Array, non_blocking: bool) -> Array:
     """A tensor like ``self`` with the elements of ``src``."""
@@ -114,7 +153,12 @@ def _declare_number_copies() -> None:
 _declare_number_copies()
 
 
-@library("aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", half="native", type_rule=same_type)
+@library(
+    "aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor",
+    half="native",
+    type_rule=same_type,
+    into=_clone_into,
+)
 def clone(xp: Any, x: Array, memory_format: int | None) -> Array:
     """A copy, in the memory order of ``self`` unless a format is given."""
     return copy_format(xp, x, memory_format, "aten::clone")
@@ -164,6 +208,13 @@ def _declare_triangles() -> None:
             """The part of each matrix on one side of a diagonal, zeros elsewhere."""
             return xp.where(_triangle(xp, x, diagonal, lower, op), x, xp.zeros((), x.dtype))
 
+        def part_into(xp: Any, out: Array, x: Array, diagonal: int, *, op: str = op, lower: bool = lower) -> Any:
+            outside = ~_triangle(xp, x, diagonal, lower, op)
+            if copied(out, x) is NotImplemented:
+                return NotImplemented
+            xp.copyto(out, 0, where=outside)
+            return None
+
         def part_in_place(xp: Any, x: Array, diagonal: int, *, op: str = f"{op}_", lower: bool = lower) -> Array:
             """``self`` with zeros on the other side of a diagonal."""
             outside = ~_triangle(xp, x, diagonal, lower, op)
@@ -171,11 +222,42 @@ def _declare_triangles() -> None:
             x[..., outside] = 0
             return x
 
-        library(f"{op}(Tensor self, SymInt diagonal=0) -> Tensor", half="native", out="out", type_rule=same_type)(part)
+        library(
+            f"{op}(Tensor self, SymInt diagonal=0) -> Tensor",
+            half="native",
+            out="out",
+            type_rule=same_type,
+            into=part_into,
+        )(part)
         library(f"{op}_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)", half="native")(part_in_place)
 
 
 _declare_triangles()
+
+
+def _diag_embed_into(xp: Any, out: Array, x: Array, offset: int, dim1: int, dim2: int) -> Any:
+    n = x.ndim + 1
+    a, b = wrap_dim(dim1, n, "aten::diag_embed"), wrap_dim(dim2, n, "aten::diag_embed")
+    if x.ndim == 0 or a == b:
+        return NotImplemented
+    shape = list(x.shape[:-1])
+    for d in sorted((a, b)):
+        shape.insert(d, x.shape[-1] + abs(offset))
+    if not fits(out, shape, x.dtype):
+        return NotImplemented
+    out.fill(0)
+    diagonal(xp, out, offset, a, b)[...] = x
+    return None
+
+
+def _diag_into(xp: Any, out: Array, x: Array, k: int) -> Any:
+    if x.ndim == 1:
+        return _diag_embed_into(xp, out, x, k, 0, 1)
+    return copied(out, diagonal(xp, x, k, 0, 1)) if x.ndim == 2 else NotImplemented
+
+
+def _diagflat_into(xp: Any, out: Array, x: Array, offset: int) -> Any:
+    return _diag_embed_into(xp, out, x.reshape(-1), offset, 0, 1)
 
 
 @library(
@@ -183,6 +265,7 @@ _declare_triangles()
     half="native",
     out="out",
     type_rule=diag_embed_type,
+    into=_diag_embed_into,
 )
 def diag_embed(xp: Any, x: Array, offset: int, dim1: int, dim2: int) -> Array:
     """Matrices over two new dims with the last dim of ``self`` along a diagonal, zeros elsewhere."""
@@ -205,7 +288,9 @@ def diag_embed(xp: Any, x: Array, offset: int, dim1: int, dim2: int) -> Array:
     return y.transpose(order)
 
 
-@library("aten::diag(Tensor self, int diagonal=0) -> Tensor", half="native", out="out", type_rule=diag_type)
+@library(
+    "aten::diag(Tensor self, int diagonal=0) -> Tensor", half="native", out="out", type_rule=diag_type, into=_diag_into
+)
 def diag(xp: Any, x: Array, k: int) -> Array:
     """The diagonal of a matrix, or a matrix with a 1-dim tensor on its diagonal."""
     if x.ndim == 1:
@@ -215,7 +300,9 @@ def diag(xp: Any, x: Array, k: int) -> Array:
     return diagonal(xp, x, k, 0, 1).copy()
 
 
-@library("aten::diagflat(Tensor self, int offset=0) -> Tensor", half="native", type_rule=diagflat_type)
+@library(
+    "aten::diagflat(Tensor self, int offset=0) -> Tensor", half="native", type_rule=diagflat_type, into=_diagflat_into
+)
 def diagflat(xp: Any, x: Array, offset: int) -> Array:
     """A matrix with all elements of ``self`` on a diagonal."""
     return diag_embed(xp, x.reshape(-1), offset, 0, 1)

@@ -15,6 +15,17 @@ from gpujit.ir.dtypes import BY_CODE, IR_NAMES, code_of, kind_of, numpy_dtype
 from gpujit.ir.values import CPU, Array, Device, QTensor, SparseTensor
 from gpujit.ops.promotion import promote, result_type
 from gpujit.ops.registry import prim
+from gpujit.ops.rules_values import (
+    count_type,
+    dtype_code_type,
+    kind_type,
+    rank_type,
+    result_type_type,
+    same_sizes_type,
+    size_type,
+    sizes_type,
+    width_type,
+)
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 ndarray = np.ndarray
@@ -23,7 +34,7 @@ ndarray = np.ndarray
 # ----------------------------------------------------------------------------------------------- sizes and strides
 
 
-@prim("aten::size.int(Tensor self, int dim) -> int")
+@prim("aten::size.int(Tensor self, int dim) -> int", type_rule=size_type)
 def size_of(x: Array, dim: int) -> int:
     """The size of one dimension, counted from the end when negative."""
     try:
@@ -38,29 +49,29 @@ def _bad_dim(op: str, dim: int, ndim: int) -> ShapeError:
     return ShapeError(f"{op}: Dimension out of range (expected to be in range of [-{ndim}, {ndim - 1}], but got {dim})")
 
 
-@prim("aten::size(Tensor self) -> int[]")
+@prim("aten::size(Tensor self) -> int[]", type_rule=sizes_type)
 def size(x: Array) -> list[int]:
     """All sizes, as a new list."""
     return list(x.shape)
 
 
-prim("aten::sym_size.int(Tensor self, int dim) -> int")(size_of)
-prim("aten::sym_size(Tensor self) -> int[]")(size)
+prim("aten::sym_size.int(Tensor self, int dim) -> int", type_rule=size_type)(size_of)
+prim("aten::sym_size(Tensor self) -> int[]", type_rule=sizes_type)(size)
 
 
-@prim("aten::dim(Tensor self) -> int")
+@prim("aten::dim(Tensor self) -> int", type_rule=rank_type)
 def dim(x: Array) -> int:
     """The number of dimensions."""
     return x.ndim  # type: ignore[no-any-return]
 
 
-@prim("aten::numel(Tensor self) -> int")
+@prim("aten::numel(Tensor self) -> int", type_rule=count_type)
 def numel(x: Array) -> int:
     """The number of elements."""
     return math.prod(x.shape)
 
 
-prim("aten::sym_numel(Tensor self) -> int")(numel)
+prim("aten::sym_numel(Tensor self) -> int", type_rule=count_type)(numel)
 
 
 def _strides(x: Array) -> tuple[int, ...]:
@@ -187,13 +198,13 @@ def has_internal_overlap(x: Array) -> int:
     return 1 if any(s == 0 and n > 1 for s, n in zip(x.strides, x.shape, strict=True)) else 2
 
 
-@prim("aten::element_size(Tensor self) -> int")
+@prim("aten::element_size(Tensor self) -> int", type_rule=width_type)
 def element_size(x: Array) -> int:
     """Bytes of one element."""
     return _stored(x).itemsize  # type: ignore[no-any-return]
 
 
-prim("prim::itemsize(Tensor a) -> int")(element_size)
+prim("prim::itemsize(Tensor a) -> int", type_rule=width_type)(element_size)
 
 
 @prim("prim::nbytes(Tensor a) -> int")
@@ -202,7 +213,7 @@ def nbytes(x: Array) -> int:
     return _stored(x).nbytes  # type: ignore[no-any-return]
 
 
-@prim("aten::is_same_size(Tensor self, Tensor other) -> bool")
+@prim("aten::is_same_size(Tensor self, Tensor other) -> bool", type_rule=same_sizes_type)
 def is_same_size(x: Array, y: Array) -> bool:
     """Whether two tensors have one shape."""
     return bool(x.shape == y.shape)
@@ -301,7 +312,7 @@ def device_of(x: Any) -> Device:
     return CPU if isinstance(place, str) else Device("cuda", place.id)
 
 
-prim("prim::dtype(Tensor a) -> int")(dtype_code)
+prim("prim::dtype(Tensor a) -> int", type_rule=dtype_code_type)(dtype_code)
 prim("prim::device(Tensor a) -> Device")(device_of)
 
 
@@ -330,7 +341,7 @@ def _kind_is(op: str, kind: str) -> None:
             found = known[dtype] = _kind(x) == kind
         return found
 
-    prim(f"aten::{op}(Tensor self) -> bool")(body)
+    prim(f"aten::{op}(Tensor self) -> bool", type_rule=kind_type(lambda found: found == "bifc".index(kind)))(body)
 
 
 def _kind(x: Any) -> str:
@@ -375,7 +386,7 @@ def assert_tensor_metadata(
             raise OpError(f"aten::_assert_tensor_metadata: Tensor {what} mismatch! Expected: {expected}, Got: {got}")
 
 
-@prim("aten::result_type.Tensor(Tensor tensor, Tensor other) -> ScalarType")
+@prim("aten::result_type.Tensor(Tensor tensor, Tensor other) -> ScalarType", type_rule=result_type_type)
 def result_type_code(a: Any, b: Any) -> int:
     """The code of the dtype that two operands, tensors or numbers, are computed in."""
     return code_of(result_type(a, b))
@@ -385,7 +396,7 @@ for _text in (
     "Scalar(Tensor tensor, Scalar other)", "Scalar_Tensor(Scalar scalar, Tensor tensor)",
     "Scalar_Scalar(Scalar scalar1, Scalar scalar2)",
 ):  # fmt: skip
-    prim(f"aten::result_type.{_text} -> ScalarType")(result_type_code)
+    prim(f"aten::result_type.{_text} -> ScalarType", type_rule=result_type_type)(result_type_code)
 
 
 @prim("aten::can_cast(ScalarType from_, ScalarType to) -> bool")

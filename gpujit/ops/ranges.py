@@ -12,7 +12,7 @@ from gpujit.ir.values import Array, Device
 from gpujit.ops.create import OPTIONS, new_empty_array
 from gpujit.ops.layout import cast, dtype_of, module_for, out_forms
 from gpujit.ops.promotion import COMPLEX64, DEFAULT_FLOAT
-from gpujit.ops.registry import library
+from gpujit.ops.registry import fits, library
 from gpujit.ops.rules_views import arange_start_type, arange_type, eye_m_type, eye_type, spaced_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -54,7 +54,53 @@ def _ranged(xp: Any, start: Any, end: Any, step: Any, dtype: int | None, device:
     return _progression(module, start, count, step, target)
 
 
-@library(f"aten::arange(Scalar end, *, {OPTIONS}) -> Tensor", half="native", type_rule=arange_type)
+# Elements of one block of a sequence that is computed in double precision and stored in another.
+_BLOCK = 16384
+
+
+def _blocks_into(xp: Any, out: Array, start: Any, step: Any) -> None:
+    """``start``, ``start + step``, ... in ``out``, with the numbers ``_progression`` gives."""
+    for i in range(0, out.shape[0], _BLOCK):
+        stop = min(i + _BLOCK, out.shape[0])
+        if out.dtype.kind in "iu":
+            values = xp.arange(i, stop, dtype=INT64)
+        else:
+            values = xp.arange(i, stop, dtype="float64")
+        values *= step
+        values += start
+        out[i:stop] = cast(values, out.dtype)
+
+
+def _ranged_into(xp: Any, out: Array, start: Any, end: Any, step: Any, dtype: int | None, *options: Any) -> Any:
+    integers = all(isinstance(v, int) for v in (start, end, step))
+    target = dtype_of(dtype, "aten::arange") if dtype is not None else INT64 if integers else DEFAULT_FLOAT
+    if out.ndim != 1 or out.dtype != target or out.dtype.kind not in "iuf" or not step:
+        return NotImplemented
+    if target == INT64:
+        start, end, step = int(start), int(end), int(step)
+    elif target.kind in "iu" and not integers:
+        return NotImplemented
+    if not step or (end - start) * (1 if step > 0 else -1) < 0 or max(abs(start), abs(end)) >= 1 << 62:
+        return NotImplemented
+    if all(isinstance(v, int) for v in (start, end, step)):
+        count = -((start - end) // step) if step > 0 else -((end - start) // -step)
+    else:
+        count = ceil((float(end) - float(start)) / float(step))
+    if out.shape[0] != count:
+        return NotImplemented
+    _blocks_into(xp, out, start, step)
+    return None
+
+
+def _arange_into(xp: Any, out: Array, end: Any, *options: Any) -> Any:
+    return _ranged_into(xp, out, 0, end, 1, *options)
+
+
+def _arange_start_into(xp: Any, out: Array, start: Any, end: Any, *options: Any) -> Any:
+    return _ranged_into(xp, out, start, end, 1, *options)
+
+
+@library(f"aten::arange(Scalar end, *, {OPTIONS}) -> Tensor", half="native", type_rule=arange_type, into=_arange_into)
 def arange(
     xp: Any, end: Any, dtype: int | None, layout: int | None, device: Device | None, pin_memory: bool | None
 ) -> Array:
@@ -63,7 +109,10 @@ def arange(
 
 
 @library(
-    f"aten::arange.start(Scalar start, Scalar end, *, {OPTIONS}) -> Tensor", half="native", type_rule=arange_start_type
+    f"aten::arange.start(Scalar start, Scalar end, *, {OPTIONS}) -> Tensor",
+    half="native",
+    type_rule=arange_start_type,
+    into=_arange_start_into,
 )
 def arange_start(
     xp: Any, start: Any, end: Any, dtype: int | None, layout: int | None, device: Device | None, pin_memory: bool | None
@@ -76,6 +125,7 @@ def arange_start(
     f"aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, {OPTIONS}) -> Tensor",
     half="native",
     type_rule=arange_start_type,
+    into=_ranged_into,
 )
 def arange_step(
     xp: Any,
@@ -196,7 +246,20 @@ def _declare_spaces() -> None:
 _declare_spaces()
 
 
-@library(f"aten::eye(SymInt n, *, {OPTIONS}) -> Tensor", half="native", type_rule=eye_type)
+def _eye_into(xp: Any, out: Array, n: int, m: int, dtype: int | None, *options: Any) -> Any:
+    if not fits(out, (n, m), DEFAULT_FLOAT if dtype is None else dtype_of(dtype, "aten::eye")):
+        return NotImplemented
+    out.fill(0)
+    i = xp.arange(min(n, m))
+    out[i, i] = 1
+    return None
+
+
+def _square_eye_into(xp: Any, out: Array, n: int, *options: Any) -> Any:
+    return _eye_into(xp, out, n, n, *options)
+
+
+@library(f"aten::eye(SymInt n, *, {OPTIONS}) -> Tensor", half="native", type_rule=eye_type, into=_square_eye_into)
 def eye(
     xp: Any, n: int, dtype: int | None, layout: int | None, device: Device | None, pin_memory: bool | None
 ) -> Array:
@@ -204,7 +267,9 @@ def eye(
     return eye_m(xp, n, n, dtype, layout, device, pin_memory)
 
 
-@library(f"aten::eye.m(SymInt n, SymInt m, *, {OPTIONS}) -> Tensor", half="native", type_rule=eye_m_type)
+@library(
+    f"aten::eye.m(SymInt n, SymInt m, *, {OPTIONS}) -> Tensor", half="native", type_rule=eye_m_type, into=_eye_into
+)
 def eye_m(
     xp: Any, n: int, m: int, dtype: int | None, layout: int | None, device: Device | None, pin_memory: bool | None
 ) -> Array:

@@ -112,8 +112,13 @@ def quantile_type(x: TensorType, q: Any, dim: Any, keepdim: Any, *, op: str) -> 
 
 
 def sum_to_size_type(x: TensorType, size: Any, *, op: str) -> TensorType:
-    """The given sizes."""
-    return like(x, sizes_of(size, op))
+    """The given sizes; int64 for integers and bools where something is summed."""
+    sizes = sizes_of(size, op)
+    dtype = dtype_of(x)
+    if sizes and sizes == x.shape and None not in sizes:
+        return same_type(x)
+    may_stay = bool(sizes) and (x.shape is None or (len(x.shape) == len(sizes) and None in (*x.shape, *sizes)))
+    return tensor(None if may_stay and dtype != summed(dtype) else summed(dtype), sizes)
 
 
 # ------------------------------------------------------------------------------------------------------------- scans

@@ -29,6 +29,7 @@ from gpujit.ops.numbers import (
     wrap32,
 )
 from gpujit.ops.registry import prim
+from gpujit.ops.rules_values import identity_type, no_identity_type
 from gpujit.support.errors import OpError
 
 
@@ -253,13 +254,13 @@ def logical_not(a: bool) -> bool:
 _PLAIN = frozenset((int, float, complex, bool))
 
 
-@prim("aten::__is__(t1 self, t2 obj) -> bool")
+@prim("aten::__is__(t1 self, t2 obj) -> bool", type_rule=identity_type)
 def is_same(a: Any, b: Any) -> bool:
     """Whether two values are one object; numbers are when they are equal and of one type."""
     return a is b or (type(a) in _PLAIN and type(a) is type(b) and bool(a == b))
 
 
-@prim("aten::__isnot__(t1 self, t2 obj) -> bool")
+@prim("aten::__isnot__(t1 self, t2 obj) -> bool", type_rule=no_identity_type)
 def is_not_same(a: Any, b: Any) -> bool:
     """Whether two values are different objects."""
     return not is_same(a, b)

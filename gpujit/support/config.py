@@ -39,7 +39,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     return Settings(**values)
 
 
-_current: ContextVar[Settings] = ContextVar("gpujit_settings", default=from_environment(os.environ))
+_started: Settings = from_environment(os.environ)
+_current: ContextVar[Settings] = ContextVar("gpujit_settings", default=_started)
 
 
 class Config:
