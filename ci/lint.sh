@@ -6,5 +6,6 @@ python=${1:-python3}
 bin=$(dirname "$(command -v "$python")")
 "$bin/ruff" check gpujit tests ci bench examples
 "$bin/mypy"
-"$bin/lint-imports" --config setup.cfg
+"$bin/lint-imports"
 "$python" ci/check_tree.py
+"$python" ci/make_operators_md.py --check

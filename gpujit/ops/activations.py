@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.values import Array
-from gpujit.ops.numeric import blocks_into, in_blocks
+from gpujit.ops.numeric import blocks_into, filled, filled_into, in_blocks
 from gpujit.ops.pointwise import FLOAT_ONLY, FLOAT_OR_COMPLEX, NO_BOOL, REAL_ONLY
 from gpujit.ops.registry import library, out_form, pointwise
 from gpujit.ops.rules import same_type
+from gpujit.ops.rules_views import glu_type
 from gpujit.ops.special import erf_flat
 from gpujit.ops.unary import sigmoid
 from gpujit.support.errors import DTypeError, OpError, ShapeError
@@ -125,7 +127,7 @@ def softshrink(m: Any, x: Array, lambd: Any) -> Array:
 
 
 def _hardsigmoid_into(m: Any, out: Array, x: Array) -> Any:
-    return blocks_into(m, out, _hardsigmoid, x)
+    return filled_into(m, out, _hardsigmoid, x)
 
 
 @pointwise(
@@ -133,34 +135,30 @@ def _hardsigmoid_into(m: Any, out: Array, x: Array) -> Any:
 )
 def hardsigmoid(m: Any, x: Array) -> Array:
     """min(max(x + 3, 0), 6) / 6."""
-    return in_blocks(m, _hardsigmoid, x)
+    return filled(m, _hardsigmoid, x)
 
 
-def _hardsigmoid(m: Any, x: Any) -> Any:
-    y = x + 3
-    m.maximum(y, 0, out=y)
-    m.minimum(y, 6, out=y)
-    y /= 6
-    return y
+def _hardsigmoid(m: Any, x: Any, y: Any) -> None:
+    m.add(x, 3, out=y)
+    m.clip(y, 0, 6, out=y)
+    m.divide(y, 6, out=y)
 
 
 def _hardswish_into(m: Any, out: Array, x: Array) -> Any:
-    return blocks_into(m, out, _hardswish, x)
+    return filled_into(m, out, _hardswish, x)
 
 
 @pointwise("aten::hardswish(Tensor self) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out", into=_hardswish_into)
 def hardswish(m: Any, x: Array) -> Array:
     """x * min(max(x + 3, 0), 6) / 6."""
-    return in_blocks(m, _hardswish, x)
+    return filled(m, _hardswish, x)
 
 
-def _hardswish(m: Any, x: Any) -> Any:
-    y = x + 3
-    m.maximum(y, 0, out=y)
-    m.minimum(y, 6, out=y)
-    y *= x
-    y /= 6
-    return y
+def _hardswish(m: Any, x: Any, y: Any) -> None:
+    m.add(x, 3, out=y)
+    m.clip(y, 0, 6, out=y)
+    m.multiply(y, x, out=y)
+    m.divide(y, 6, out=y)
 
 
 @pointwise("aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor", refuse=FLOAT_ONLY)
@@ -293,20 +291,20 @@ out_form(
 
 
 def _silu_into(m: Any, out: Array, x: Array) -> Any:
-    return blocks_into(m, out, _silu, x)
+    return filled_into(m, out, _silu, x)
 
 
 @pointwise("aten::silu(Tensor self) -> Tensor", refuse=FLOAT_OR_COMPLEX, inplace=True, out="out", into=_silu_into)
 def silu(m: Any, x: Array) -> Array:
     """x / (1 + exp(-x))."""
-    return in_blocks(m, _silu, x)
+    return filled(m, _silu, x)
 
 
-def _silu(m: Any, x: Any) -> Any:
-    y = m.negative(x)
+def _silu(m: Any, x: Any, y: Any) -> None:
+    m.negative(x, out=y)
     m.exp(y, out=y)
-    y += 1
-    return m.divide(x, y, out=y)
+    m.add(y, 1, out=y)
+    m.divide(x, y, out=y)
 
 
 def _mish_into(m: Any, out: Array, x: Array) -> Any:
@@ -329,7 +327,7 @@ def _mish(m: Any, x: Any) -> Any:
 
 def _gelu_into(m: Any, out: Array, x: Array, approximate: str) -> Any:
     function = {"none": _gelu, "tanh": _gelu_tanh}.get(approximate)
-    return NotImplemented if function is None else blocks_into(m, out, function, x)
+    return NotImplemented if function is None else filled_into(m, out, function, x)
 
 
 @pointwise(
@@ -342,33 +340,53 @@ def _gelu_into(m: Any, out: Array, x: Array, approximate: str) -> Any:
 def gelu(m: Any, x: Array, approximate: str) -> Array:
     """x times the normal distribution's probability below it; ``tanh`` takes the usual approximation."""
     if approximate == "none":
-        return in_blocks(m, _gelu, x)
+        return filled(m, _gelu, x)
     if approximate == "tanh":
-        return in_blocks(m, _gelu_tanh, x)
+        return filled(m, _gelu_tanh, x)
     raise OpError(f"aten::gelu: approximate is {approximate!r}; it must be 'none' or 'tanh'")
 
 
-def _gelu(m: Any, x: Any) -> Any:
-    y = erf_flat(m, x * math.sqrt(0.5))
-    y += 1
-    y *= x
-    y *= 0.5
-    return y
+# log(P / (1 - P)) / x as a polynomial of x * x, highest power first, where P is the normal distribution's probability
+# below x; divided by -log(2). Fitted so that x * P is within 3e-8 * max(1, |x|) (Lawson's method).
+_LOGIT = tuple(
+    -c / math.log(2)
+    for c in (
+        3.69338387e-09, -2.71463464e-07, 8.02524163e-06, -1.11208174e-04, -6.34820970e-05, 7.26641286e-02,
+        1.59577062,
+    )
+)  # fmt: skip
 
 
-def _gelu_tanh(m: Any, x: Any) -> Any:
-    y = x * x
-    y *= 0.044715 * math.sqrt(2 / math.pi)
-    y += math.sqrt(2 / math.pi)
-    y *= x
+def _gelu(m: Any, x: Any, y: Any) -> None:
+    if x.dtype != FLOAT32:
+        m.add(erf_flat(m, x * math.sqrt(0.5)), 1, out=y)
+        m.multiply(y, x, out=y)
+        m.multiply(y, 0.5, out=y)
+        return
+    square = m.multiply(x, x)
+    m.multiply(square, _LOGIT[0], out=y)
+    for c in _LOGIT[1:-1]:
+        m.add(y, c, out=y)
+        m.multiply(y, square, out=y)
+    m.add(y, _LOGIT[-1], out=y)
+    m.multiply(y, x, out=y)
+    m.exp2(y, out=y)
+    m.add(y, 1, out=y)
+    m.divide(x, y, out=y)
+
+
+def _gelu_tanh(m: Any, x: Any, y: Any) -> None:
+    m.multiply(x, x, out=y)
+    m.multiply(y, 0.044715 * math.sqrt(2 / math.pi), out=y)
+    m.add(y, math.sqrt(2 / math.pi), out=y)
+    m.multiply(y, x, out=y)
     m.tanh(y, out=y)
-    y += 1
-    y *= x
-    y *= 0.5
-    return y
+    m.add(y, 1, out=y)
+    m.multiply(y, x, out=y)
+    m.multiply(y, 0.5, out=y)
 
 
-@library("aten::glu(Tensor self, int dim=-1) -> Tensor", out="out")
+@library("aten::glu(Tensor self, int dim=-1) -> Tensor", out="out", type_rule=glu_type)
 def glu(xp: Any, x: Array, dim: int) -> Array:
     """The first half along ``dim`` times the sigmoid of the second."""
     if not x.ndim:

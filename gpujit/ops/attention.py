@@ -13,7 +13,7 @@ from gpujit.ir.dtypes import BOOL_
 from gpujit.ir.values import Array
 from gpujit.ops.matmul import check_same_dtype, gelu, linear
 from gpujit.ops.registry import library
-from gpujit.ops.rules_products import attention_type
+from gpujit.ops.rules_products import attention_pair_type, attention_type, flash_attention_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 _SDPA = "aten::scaled_dot_product_attention"
@@ -122,7 +122,8 @@ def scaled_dot_product_attention(
 @library(
     "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
     "float dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False)"
-    " -> (Tensor, Tensor)"
+    " -> (Tensor, Tensor)",
+    type_rule=attention_pair_type,
 )
 def scaled_dot_product_attention_math(
     xp: Any,
@@ -149,7 +150,8 @@ def scaled_dot_product_attention_math(
 
 @library(
     "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0., "
-    "bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)"
+    "bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)",
+    type_rule=flash_attention_type,
 )
 def flash_attention_for_cpu(
     xp: Any,

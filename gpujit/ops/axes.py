@@ -50,24 +50,35 @@ def reduced_count(shape: Sequence[int], axes: tuple[int, ...] | None) -> int:
     return n
 
 
-def total(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool = False) -> Array:
-    """Sum over ``axes`` in the dtype of ``x``.
+def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...] | None, keepdim: bool) -> tuple[int, ...]:
+    """The shape of a reduction over ``axes`` (None: all)."""
+    if keepdim:
+        return _kept(shape, axes)
+    return () if axes is None else tuple(n for a, n in enumerate(shape) if a not in axes)
+
+
+def total(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool = False, out: Array | None = None) -> Array:
+    """Sum over ``axes`` in the dtype of ``x``, in ``out`` when there is one of that dtype and the right shape.
 
     NumPy sums pairwise along the innermost axis only; along any other a float32 sum would lose digits with its length,
     so those are summed in blocks. Neighbouring axes of contiguous memory are summed by a product with ones, several
     times as fast as NumPy's loops.
     """
     if x.size <= _SMALL:
-        return m.add.reduce(x, axes, None, None, keepdim)
+        return m.add.reduce(x, axes, None, out, keepdim)
     if x.dtype.char in "fd" and x.flags.c_contiguous:
-        y = _by_product(m, x, axes)
+        y = _by_product(m, x, axes, out if out is not None and out.flags.c_contiguous else None)
         if y is not None:
-            return y.reshape(_kept(x.shape, axes)) if keepdim else y
+            if out is None:
+                return y.reshape(_kept(x.shape, axes)) if keepdim else y
+            if not m.may_share_memory(y, out):
+                out[...] = y.reshape(out.shape)
+            return out
     if x.dtype.char in "fF" and axes is not None and axes[-1] != x.ndim - 1:
-        return _blocked(m, x, axes, keepdim)
+        return _blocked(m, x, axes, keepdim, out)
     if x.dtype.char in "fF" and not x.flags.c_contiguous:
-        return _blocked(m, x, tuple(range(x.ndim)) if axes is None else axes, keepdim)
-    return m.add.reduce(x, axes, None, None, keepdim)
+        return _blocked(m, x, tuple(range(x.ndim)) if axes is None else axes, keepdim, out)
+    return m.add.reduce(x, axes, None, out, keepdim)
 
 
 def _kept(shape: tuple[int, ...], axes: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -78,8 +89,11 @@ def _kept(shape: tuple[int, ...], axes: tuple[int, ...] | None) -> tuple[int, ..
 _PIECE = 1024
 
 
-def _by_product(m: Any, x: Array, axes: tuple[int, ...] | None) -> Array | None:
-    """Sum over neighbouring axes of a contiguous ``x`` seen as ``[before, n, after]``; None where that does not pay."""
+def _by_product(m: Any, x: Array, axes: tuple[int, ...] | None, out: Array | None) -> Array | None:
+    """Sum over neighbouring axes of a contiguous ``x`` seen as ``[before, n, after]``; None where that does not pay.
+
+    ``out`` is contiguous, and used for all but single numbers.
+    """
     if axes is None:
         flat = x.reshape(-1)
         whole = flat.shape[0] - flat.shape[0] % _PIECE
@@ -100,27 +114,42 @@ def _by_product(m: Any, x: Array, axes: tuple[int, ...] | None) -> Array | None:
     if n < 8 or n > 4 * _PIECE:
         return None
     if after == 1:
-        return m.matmul(x.reshape(before, n), _ones(m, n, x.dtype)).reshape(left) if before >= 8 else None
+        if before < 8:
+            return None
+        target = None if out is None else out.reshape(before)
+        return m.matmul(x.reshape(before, n), _ones(m, n, x.dtype), out=target).reshape(left)
     if n * after < 512 or after < 8:
         return None
-    return m.matmul(_ones(m, n, x.dtype), x.reshape(before, n, after)).reshape(left)
+    target = None if out is None else out.reshape(before, after)
+    return m.matmul(_ones(m, n, x.dtype), x.reshape(before, n, after), out=target).reshape(left)
 
 
-def sum_squares(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool = False) -> Array:
-    """Sum of squares over ``axes`` of a real ``x``."""
+def sum_squares(
+    m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool = False, out: Array | None = None
+) -> Array:
+    """Sum of squares over ``axes`` of a real ``x``, in ``out`` when there is one of that dtype and the right shape."""
     if x.size > _SMALL and x.flags.c_contiguous and hasattr(m, "vecdot"):
         if axes is None:
             flat = x.reshape(-1)
             whole = flat.shape[0] - flat.shape[0] % _PIECE
             rows = flat[:whole].reshape(-1, _PIECE)
             y = m.add.reduce(m.vecdot(rows, rows)) + m.dot(flat[whole:], flat[whole:])
+            if out is not None:
+                out[...] = y
+                return out
             return y.reshape((1,) * x.ndim) if keepdim else y
         if axes[0] == x.ndim - len(axes):
             n = reduced_count(x.shape, axes)
             if 64 <= n <= 8 * _PIECE:
                 rows = x.reshape(-1, n)
-                return m.vecdot(rows, rows).reshape(_kept(x.shape, axes) if keepdim else x.shape[: axes[0]])
-    return total(m, m.multiply(x, x), axes, keepdim)
+                if out is not None and out.flags.c_contiguous:
+                    m.vecdot(rows, rows, out=out.reshape(-1))
+                    return out
+                y = m.vecdot(rows, rows).reshape(_kept(x.shape, axes) if keepdim else x.shape[: axes[0]])
+                if out is not None:
+                    out[...] = y
+                return y
+    return total(m, m.multiply(x, x), axes, keepdim, out)
 
 
 @lru_cache(maxsize=64)
@@ -128,19 +157,19 @@ def _ones(m: Any, n: int, dtype: Any) -> Array:
     return m.ones(n, dtype=dtype)
 
 
-def _blocked(m: Any, x: Array, axes: tuple[int, ...], keepdim: bool) -> Array:
+def _blocked(m: Any, x: Array, axes: tuple[int, ...], keepdim: bool, out: Array | None) -> Array:
     shape = x.shape
     a = max(axes, key=lambda i: shape[i])
     n = shape[a]
     if n < 256:
-        return m.add.reduce(x, axes, None, None, keepdim)
+        return m.add.reduce(x, axes, None, out, keepdim)
     width = isqrt(n)
     whole = n - n % width
     lead = (slice(None),) * a
     head = x[(*lead, slice(0, whole))].reshape(*shape[:a], whole // width, width, *shape[a + 1 :])
-    y = m.add.reduce(m.add.reduce(head, a + 1), axes, None, None, keepdim)
+    y = m.add.reduce(m.add.reduce(head, a + 1), axes, None, out, keepdim)
     if whole < n:
-        y = y + m.add.reduce(x[(*lead, slice(whole, n))], axes, None, None, keepdim)
+        y = m.add(y, m.add.reduce(x[(*lead, slice(whole, n))], axes, None, None, keepdim), out=out)
     return y
 
 

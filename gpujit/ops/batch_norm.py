@@ -7,6 +7,7 @@ from typing import Any
 from gpujit.ir.dtypes import FLOAT32, HALF_TYPES
 from gpujit.ir.values import Array
 from gpujit.ops.axes import need_floating, sum_squares, total
+from gpujit.ops.into import fits
 from gpujit.ops.registry import out_form, reduction
 from gpujit.ops.rules import same_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
@@ -100,11 +101,40 @@ _BATCH = "Tensor input, Tensor? weight, Tensor? bias"
 
 
 # Statistics are written through without an alias mark, so half types must arrive as they are.
+def _batch_norm_into(
+    m: Any,
+    out: Array,
+    x: Array,
+    weight: Array | None,
+    bias: Array | None,
+    mean: Array | None,
+    var: Array | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Any:
+    if training or mean is None or var is None or x.ndim < 2 or x.dtype.char not in "fd":
+        return NotImplemented
+    if not fits(out, x.shape, x.dtype):
+        return NotImplemented
+    check_channels("aten::batch_norm", x, x.shape[1], weight=weight, bias=bias, running_mean=mean, running_var=var)
+    scale = 1 / m.sqrt(var + eps)
+    if weight is not None:
+        scale *= weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    channels = (x.shape[1],) + (1,) * (x.ndim - 2)
+    m.multiply(x, scale.reshape(channels), out=out)
+    out += shift.reshape(channels)
+    return None
+
+
 @reduction(
     f"aten::batch_norm({_BATCH}, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, "
     "bool cudnn_enabled) -> Tensor",
     half="native",
     type_rule=same_type,
+    into=_batch_norm_into,
 )
 def batch_norm(
     m: Any,

@@ -12,7 +12,7 @@ from gpujit.ops.create import OPTIONS, check_layout
 from gpujit.ops.layout import cast, copy_format, copy_preserved, dtype_of, has_format, module_for, on_device, out_forms
 from gpujit.ops.registry import library, view
 from gpujit.ops.rules import same_type
-from gpujit.ops.rules_views import cast_as_type, cast_type, shape_as_tensor_type
+from gpujit.ops.rules_views import cast_as_type, cast_to_type, cast_type, shape_as_tensor_type
 from gpujit.support.errors import DTypeError, OpError
 
 
@@ -158,7 +158,8 @@ def _declare_casts() -> None:
             """The tensor with a dtype; itself when it has it."""
             return cast(x, dtype_of(code, op))
 
-        library(f"aten::_cast_{name}(Tensor self, bool non_blocking=False) -> Tensor", half="native")(cast_to)
+        text = f"aten::_cast_{name}(Tensor self, bool non_blocking=False) -> Tensor"
+        library(text, half="native", type_rule=cast_to_type(code))(cast_to)
 
 
 _declare_casts()

@@ -187,6 +187,11 @@ def cross_entropy_loss(
 # -------------------------------------------------------------------------------------------------------- margins
 
 
+def _check_labels(target: Array, op: str) -> None:
+    if target.dtype != INT64:
+        raise DTypeError(f"{op}: target holds {target.dtype} numbers, expected int64 labels")
+
+
 @reduction(
     "aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, "
     "int reduction=1) -> Tensor",
@@ -202,6 +207,7 @@ def multi_margin_loss(
         raise OpError(f"{op}: p must be 1 or 2, found {p}")
     if x.ndim > 2 or (x.ndim and x.shape[-1] == 0):
         raise ShapeError(f"{op}: expected scores [C] or [N, C], found shape {x.shape}")
+    _check_labels(target, op)
     rows = x.reshape(-1, x.shape[-1] if x.ndim else 1)
     if target.size != rows.shape[0]:
         raise ShapeError(f"{op}: {rows.shape[0]} rows of scores need as many labels, found shape {target.shape}")
@@ -226,6 +232,7 @@ def _multilabel(m: Any, x: Array, target: Array, how: int, op: str) -> tuple[Arr
     """Loss and marks of labelled classes; a row of labels ends at its first -1."""
     if x.shape != target.shape or x.ndim > 2:
         raise ShapeError(f"{op}: scores of shape {x.shape} need labels of the same shape, found {target.shape}")
+    _check_labels(target, op)
     c = x.shape[-1] if x.ndim else 1
     rows, labels = x.reshape(-1, c), target.reshape(-1, c)
     if labels.size and (labels.min() < -1 or labels.max() >= c):

@@ -103,16 +103,16 @@ def list_add_(a: list[Any], b: list[Any]) -> list[Any]:
     return a
 
 
-@prim("aten::mul.left_t(t[] l, int n) -> t[]")
+@prim("aten::mul.left_t(t[] l, int n) -> t[]", may_fail=True)
 def list_repeat(items: list[Any], n: int) -> list[Any]:
     """A new list of the elements ``n`` times."""
     return items * n
 
 
-prim("aten::mul.right_(int n, t[] l) -> t[]")(lambda n, items: items * n)
+prim("aten::mul.right_(int n, t[] l) -> t[]", may_fail=True)(lambda n, items: items * n)
 
 
-@prim("aten::mul_.t(t[](a!) l, int n) -> t[](a!)")
+@prim("aten::mul_.t(t[](a!) l, int n) -> t[](a!)", may_fail=True)
 def list_repeat_(items: list[Any], n: int) -> list[Any]:
     """The list itself, its elements ``n`` times."""
     items *= n
@@ -131,7 +131,7 @@ prim("aten::list.t(t[] l) -> t[]")(list)
 prim("aten::copy.t(t[](a) self) -> t[]")(list)
 
 
-@prim("prim::rangelist(int n) -> int[]")
+@prim("prim::rangelist(int n) -> int[]", may_fail=True)
 def range_list(n: int) -> list[int]:
     """The numbers below ``n``."""
     if n < 0:
@@ -261,8 +261,8 @@ def _sorted(items: list[Any]) -> list[Any]:
 for _kind in ("int", "float", "Tensor", "bool", "str"):
     prim(f"aten::sort.{_kind}({_kind}[](a!) self, bool reverse=False) -> ()")(_sort)
     prim(f"aten::sorted.{_kind}({_kind}[](a) input) -> {_kind}[]")(_sorted)
-prim("aten::sort.any(t[](a!) self, bool reverse=False) -> ()")(_sort)
-prim("aten::sorted.any(t[](a) self) -> t[]")(_sorted)
+prim("aten::sort.any(t[](a!) self, bool reverse=False) -> ()", may_fail=True)(_sort)
+prim("aten::sorted.any(t[](a) self) -> t[]", may_fail=True)(_sorted)
 
 
 # ------------------------------------------------------------------------------------------------ a list to one value

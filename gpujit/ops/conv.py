@@ -6,10 +6,50 @@ from typing import Any
 
 from gpujit.ir.values import Array
 from gpujit.ops.convolve import convolve, convolve_transposed
+from gpujit.ops.into import OfBody, by_parts, fits
 from gpujit.ops.registry import library
 from gpujit.ops.rules_products import conv_tbc_type, conv_transpose_type, conv_type, convolution_type, depthwise_type
 from gpujit.ops.strided import expand_list, padded, shape_text
 from gpujit.support.errors import ShapeError
+
+
+def _image_axis(x: Array, w: Array, *rest: Any) -> int | None:
+    return 0 if x.ndim == w.ndim else None
+
+
+_BY_IMAGE = by_parts(_image_axis)
+
+
+def _conv_into(body: Any) -> Any:
+    """The out-variant of a convolution: image by image, and products with 1x1 kernels straight into the result."""
+    parts = _BY_IMAGE.make(body)
+
+    def into(xp: Any, out: Array, x: Array, w: Array, bias: Array | None, *rest: Any) -> Any:
+        if _is_product(x, w, bias, *rest) and fits(out, (x.shape[0], w.shape[0], *x.shape[2:]), x.dtype):
+            target = out.reshape(x.shape[0], w.shape[0], -1) if out.flags.c_contiguous else None
+            if target is not None:
+                xp.matmul(w.reshape(w.shape[0], -1), x.reshape(x.shape[0], x.shape[1], -1), out=target)
+                if bias is not None:
+                    target += bias[:, None]
+                return None
+        return parts(xp, out, x, w, bias, *rest)
+
+    return into
+
+
+def _is_product(x: Array, w: Array, bias: Array | None, stride: Any, padding: Any, dilation: Any, *rest: Any) -> bool:
+    """Whether a convolution with these arguments is a product of matrices as they lie."""
+    groups = rest[0] if len(rest) == 1 else rest[2] if len(rest) > 2 and not rest[0] else 0
+    return (
+        groups == 1
+        and x.ndim == w.ndim > 2
+        and x.shape[1] == w.shape[1]
+        and set(w.shape[2:]) == {1}
+        and set(stride) == {1}
+        and (padding == "valid" or (padding != "same" and not any(padding)))
+        and w.dtype == x.dtype
+        and (bias is None or (bias.dtype == x.dtype and bias.shape == w.shape[:1]))
+    )
 
 
 def _declare(rank: int) -> None:
@@ -22,6 +62,7 @@ def _declare(rank: int) -> None:
         f"{op}{head}int[{rank}] stride={ones}, int[{rank}] padding={zeros}, int[{rank}] dilation={ones}, "
         "int groups=1) -> Tensor",
         type_rule=conv_type,
+        into=OfBody(_conv_into),
     )
     def conv(
         xp: Any,
@@ -40,6 +81,7 @@ def _declare(rank: int) -> None:
         f'{op}.padding{head}int[{rank}] stride={ones}, str padding="valid", int[{rank}] dilation={ones}, '
         "int groups=1) -> Tensor",
         type_rule=conv_type,
+        into=OfBody(_conv_into),
     )
     def conv_named(
         xp: Any,
@@ -60,6 +102,7 @@ def _declare(rank: int) -> None:
         f"{transposed}{'' if rank == 1 else '.input'}{head}int[{rank}] stride={ones}, int[{rank}] padding={zeros}, "
         f"int[{rank}] output_padding={zeros}, int groups=1, int[{rank}] dilation={ones}) -> Tensor",
         type_rule=conv_transpose_type,
+        into=_BY_IMAGE,
     )
     def conv_transpose(
         xp: Any, x: Array, w: Array, bias: Array | None, stride: list[int], padding: list[int],
@@ -90,7 +133,11 @@ _NUMBERS = (
 _SWITCHES = "bool benchmark, bool deterministic, bool cudnn_enabled"
 
 
-@library(f"aten::_convolution.deprecated({_NUMBERS}, {_SWITCHES}) -> Tensor", type_rule=convolution_type)
+@library(
+    f"aten::_convolution.deprecated({_NUMBERS}, {_SWITCHES}) -> Tensor",
+    type_rule=convolution_type,
+    into=OfBody(_conv_into),
+)
 def convolution_deprecated(
     xp: Any, x: Array, w: Array, bias: Array | None, stride: list[int], padding: list[int], dilation: list[int],
     transposed: bool, output_padding: list[int], groups: int, benchmark: bool, deterministic: bool, cudnn: bool,
@@ -102,7 +149,10 @@ def convolution_deprecated(
 
 
 @library(
-    f"aten::_convolution({_NUMBERS}, {_SWITCHES}, bool allow_tf32) -> Tensor", out="out", type_rule=convolution_type
+    f"aten::_convolution({_NUMBERS}, {_SWITCHES}, bool allow_tf32) -> Tensor",
+    out="out",
+    type_rule=convolution_type,
+    into=OfBody(_conv_into),
 )
 def convolution_traced(
     xp: Any, x: Array, w: Array, bias: Array | None, stride: list[int], padding: list[int], dilation: list[int],
@@ -115,8 +165,13 @@ def convolution_traced(
     )
 
 
-@library(f"aten::convolution({_NUMBERS}) -> Tensor", out="out", type_rule=convolution_type)
-@library(f"aten::convolution_overrideable({_NUMBERS}) -> Tensor", out="out", type_rule=convolution_type)
+@library(f"aten::convolution({_NUMBERS}) -> Tensor", out="out", type_rule=convolution_type, into=OfBody(_conv_into))
+@library(
+    f"aten::convolution_overrideable({_NUMBERS}) -> Tensor",
+    out="out",
+    type_rule=convolution_type,
+    into=OfBody(_conv_into),
+)
 def convolution(
     xp: Any, x: Array, w: Array, bias: Array | None, stride: list[int], padding: list[int], dilation: list[int],
     transposed: bool, output_padding: list[int], groups: int,
@@ -131,6 +186,7 @@ def convolution(
     "aten::_convolution_mode(Tensor input, Tensor weight, Tensor? bias, int[] stride, str padding, int[] dilation, "
     "int groups) -> Tensor",
     type_rule=conv_type,
+    into=OfBody(_conv_into),
 )
 def convolution_mode(
     xp: Any, x: Array, w: Array, bias: Array | None, stride: list[int], padding: str, dilation: list[int], groups: int

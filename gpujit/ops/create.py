@@ -9,6 +9,7 @@ import numpy as np
 
 from gpujit.ir.dtypes import INT64
 from gpujit.ir.values import Array, Device
+from gpujit.ops.into import fits
 from gpujit.ops.layout import (
     cast,
     dtype_of,
@@ -21,7 +22,7 @@ from gpujit.ops.layout import (
     wrap_dims,
 )
 from gpujit.ops.promotion import COMPLEX64, DEFAULT_FLOAT, result_type
-from gpujit.ops.registry import fits, library
+from gpujit.ops.registry import library
 from gpujit.ops.rules_views import cast_type, full_type, new_type, number_type, scalar_tensor_type, sized_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -55,8 +56,14 @@ def filled(array: Array, value: Any, op: str) -> Array:
     return array
 
 
-def _fills(out: Array, size: Sequence[int], dtype: Any, code: int | None) -> bool:
-    """Whether a new tensor of a size, of ``dtype`` unless a code is given, can be made in ``out``."""
+def fills(out: Array, size: Sequence[int], dtype: Any, code: int | None, options: Sequence[Any]) -> bool:
+    """Whether a new tensor of a size, of ``dtype`` unless a code is given, can be made in ``out``.
+
+    ``options`` are its layout, device and what follows.
+    """
+    layout, device = options[:2]
+    if layout or (device is not None and device.type != "cpu"):
+        return False
     return fits(out, size, dtype if code is None else dtype_of(code, "aten::empty"))
 
 
@@ -81,7 +88,7 @@ def _declare_sized() -> None:
             return y
 
         def into(xp: Any, out: Array, size: list[int], dtype: int | None, *options: Any, value: int = value) -> Any:
-            if not _fills(out, size, DEFAULT_FLOAT, dtype):
+            if not fills(out, size, DEFAULT_FLOAT, dtype, options):
                 return NotImplemented
             out.fill(value)
             return None
@@ -118,7 +125,7 @@ def _number_dtype(value: Any) -> np.dtype[Any]:
 
 
 def _full_into(xp: Any, out: Array, size: list[int], fill_value: Any, dtype: int | None, *options: Any) -> Any:
-    if not _fills(out, size, _number_dtype(fill_value), dtype):
+    if not fills(out, size, _number_dtype(fill_value), dtype, options):
         return NotImplemented
     filled(out, fill_value, "aten::full")
     return None
@@ -244,7 +251,7 @@ def _declare_like() -> None:
             return y
 
         def into(xp: Any, out: Array, x: Array, dtype: int | None, *options: Any, value: int | None = value) -> Any:
-            if not _fills(out, x.shape, x.dtype, dtype):
+            if not fills(out, x.shape, x.dtype, dtype, options):
                 return NotImplemented
             if value is not None:
                 out.fill(value)
@@ -279,7 +286,7 @@ def _declare_like() -> None:
         def new_into(
             xp: Any, out: Array, x: Array, size: list[int], dtype: int | None, *options: Any, value: int | None = value
         ) -> Any:
-            if not _fills(out, size, x.dtype, dtype):
+            if not fills(out, size, x.dtype, dtype, options):
                 return NotImplemented
             if value is not None:
                 out.fill(value)
@@ -298,7 +305,7 @@ _declare_like()
 
 
 def _full_like_into(xp: Any, out: Array, x: Array, fill_value: Any, dtype: int | None, *options: Any) -> Any:
-    if not _fills(out, x.shape, x.dtype, dtype):
+    if not fills(out, x.shape, x.dtype, dtype, options):
         return NotImplemented
     filled(out, fill_value, "aten::full_like")
     return None
@@ -307,7 +314,7 @@ def _full_like_into(xp: Any, out: Array, x: Array, fill_value: Any, dtype: int |
 def _new_full_into(
     xp: Any, out: Array, x: Array, size: list[int], fill_value: Any, dtype: int | None, *options: Any
 ) -> Any:
-    if not _fills(out, size, x.dtype, dtype):
+    if not fills(out, size, x.dtype, dtype, options):
         return NotImplemented
     filled(out, fill_value, "aten::new_full")
     return None

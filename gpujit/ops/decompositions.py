@@ -171,6 +171,9 @@ def linalg_ldl_solve(xp: Any, ld: Array, pivots: Array, b: Array, hermitian: boo
     check_rows(op, ld, b, True)
     if pivots.shape != ld.shape[:-1]:
         raise ShapeError(f"{op}: pivots of shape {pivots.shape} do not fit LD of shape {ld.shape}")
+    n = ld.shape[-1]
+    if pivots.size and int(abs(pivots).max()) > n:
+        raise ShapeError(f"{op}: pivots name row {int(abs(pivots).max())}, LD has rows 1 to {n}")
     fl, fb, batch = broadcast_batches(op, xp, ld, b)
     fp = flat(xp.broadcast_to(pivots, (*batch, pivots.shape[-1])), 1)
     x = factor.ldl_solve(xp, fl, fp, fb, hermitian and ld.dtype.kind == "c")
@@ -330,9 +333,14 @@ def ormqr(xp: Any, a: Array, tau: Array, other: Array, left: bool, transpose: bo
     if (
         other.shape[-2 if left else -1] != a.shape[-2]
         or other.shape[:-2] != a.shape[:-2]
+        or tau.ndim != a.ndim - 1
         or tau.shape[:-1] != a.shape[:-2]
+        or tau.shape[-1] > min(a.shape[-2:])
     ):
-        raise ShapeError(f"{op}: shapes {a.shape}, {tau.shape} and {other.shape} do not fit")
+        raise ShapeError(
+            f"{op}: input {a.shape}, tau {tau.shape} and other {other.shape} do not fit; tau holds one number for each "
+            f"column of input, and other has {a.shape[-2]} {'rows' if left else 'columns'}"
+        )
     return factor.reflect(xp, flat(a), flat(tau, 1), flat(other), left, transpose).reshape(other.shape)
 
 

@@ -6,7 +6,18 @@ from typing import Any
 
 from gpujit.ir.dtypes import numpy_dtype
 from gpujit.ir.values import Array
-from gpujit.ops.axes import axes_of, in_dtype, need_floating, one_axis, reduced_count, sum_squares, to_asked, total
+from gpujit.ops.axes import (
+    axes_of,
+    in_dtype,
+    need_floating,
+    one_axis,
+    reduced_count,
+    reduced_shape,
+    sum_squares,
+    to_asked,
+    total,
+)
+from gpujit.ops.into import by_parts, fits
 from gpujit.ops.promotion import can_cast, result_type, to_floating
 from gpujit.ops.registry import out_form, reduction
 from gpujit.ops.rules import same_type
@@ -61,11 +72,29 @@ def _order(p: float | None) -> float:
     return 2 if p is None else p
 
 
+def _norm_into(m: Any, out: Array, x: Array, p: float, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
+    """The Euclidean norm of real numbers in ``out``."""
+    if p != 2 or x.dtype.char not in "fd" or not fits(out, reduced_shape(x.shape, axes, keepdim), x.dtype):
+        return NotImplemented
+    sum_squares(m, x, axes, keepdim, out)
+    m.sqrt(out, out=out)
+    return None
+
+
+def _vector_norm_into(
+    m: Any, out: Array, x: Array, ord: float, dim: list[int] | None, keepdim: bool, dtype: int | None
+) -> Any:
+    if dtype is not None and numpy_dtype(dtype) != x.dtype:
+        return NotImplemented
+    return _norm_into(m, out, x, ord, axes_of(x.ndim, dim, "aten::linalg_vector_norm"), keepdim)
+
+
 @reduction(
     "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, "
     "ScalarType? dtype=None) -> Tensor",
     out="out",
     type_rule=reduced_type("real"),
+    into=_vector_norm_into,
 )
 def linalg_vector_norm(m: Any, x: Array, ord: float, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """The norm of order ``ord`` over ``dim`` (of all elements, when None)."""
@@ -77,7 +106,19 @@ def _norm(m: Any, x: Array, p: float | None, dim: list[int] | None, keepdim: boo
     return vector_norm(m, x, _order(p), axes_of(x.ndim, dim, "aten::norm"), keepdim, dtype, "aten::norm")
 
 
-@reduction("aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor", type_rule=reduced_type("real"))
+def _norm_all_into(m: Any, out: Array, x: Array, p: float | None) -> Any:
+    return _norm_into(m, out, x, _order(p), None, False)
+
+
+def _norm_dim_into(m: Any, out: Array, x: Array, p: float | None, dim: list[int], keepdim: bool) -> Any:
+    return _norm_into(m, out, x, _order(p), axes_of(x.ndim, dim, "aten::norm"), keepdim)
+
+
+def _frobenius_into(m: Any, out: Array, x: Array, dim: list[int], keepdim: bool) -> Any:
+    return NotImplemented if len(dim) > 2 else _norm_dim_into(m, out, x, 2, dim, keepdim)
+
+
+@reduction("aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor", type_rule=reduced_type("real"), into=_norm_all_into)
 def norm(m: Any, x: Array, p: float) -> Array:
     """The norm of order ``p`` of all elements."""
     return _norm(m, x, p, None, False, None)
@@ -86,6 +127,7 @@ def norm(m: Any, x: Array, p: float) -> Array:
 @reduction(
     "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor",
     type_rule=reduced_type("real"),
+    into=_norm_dim_into,
 )
 def norm_dim(m: Any, x: Array, p: float | None, dim: list[int], keepdim: bool) -> Array:
     """The norm of order ``p`` over ``dim``."""
@@ -118,7 +160,7 @@ for _text, _of in (
     out_form(f"aten::norm.{_text}, Tensor(a!) out) -> Tensor(a!)", f"aten::norm.{_of}")
 
 
-@reduction("aten::native_norm(Tensor self, Scalar p=2) -> Tensor", out="out")
+@reduction("aten::native_norm(Tensor self, Scalar p=2) -> Tensor", out="out", into=_norm_all_into)
 def native_norm(m: Any, x: Array, p: float) -> Array:
     """The norm of order ``p`` of all elements."""
     return _norm(m, x, p, None, False, None)
@@ -134,7 +176,9 @@ def native_norm_dim(m: Any, x: Array, p: float | None, dim: list[int], keepdim: 
     return _norm(m, x, p, dim, keepdim, dtype)
 
 
-@reduction("aten::frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", out="out")
+@reduction(
+    "aten::frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", out="out", into=_frobenius_into
+)
 def frobenius_norm(m: Any, x: Array, dim: list[int], keepdim: bool) -> Array:
     """The square root of the sum of squares over ``dim``."""
     if len(dim) > 2:
@@ -153,11 +197,16 @@ def norm_except_dim(m: Any, v: Array, pow: int, dim: int) -> Array:
     return vector_norm(m, v, pow, axes, True, None, "aten::norm_except_dim")
 
 
+def _renorm_axis(x: Array, p: float, dim: int, maxnorm: float) -> int | None:
+    return dim % x.ndim if x.ndim > 1 else None
+
+
 @reduction(
     "aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor",
     inplace=True,
     out="out",
     type_rule=same_type,
+    into=by_parts(_renorm_axis),
 )
 def renorm(m: Any, x: Array, p: float, dim: int, maxnorm: float) -> Array:
     """``x`` with every slice along ``dim`` scaled down to a norm of ``maxnorm`` where it is longer."""

@@ -12,7 +12,7 @@ from gpujit.ops.layout import cast, empty_preserved, out_forms
 from gpujit.ops.promotion import to_floating
 from gpujit.ops.random import fill
 from gpujit.ops.registry import check_writable, library, write_into
-from gpujit.ops.rules import same_type
+from gpujit.ops.rules import floating_type, masked_type, same_type
 from gpujit.ops.samplers import bernoulli_numbers
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -102,7 +102,12 @@ def _declare_dropouts() -> None:
 _declare_dropouts()
 
 
-@library("aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)", half="native", effects=True)
+@library(
+    "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
+    half="native",
+    effects=True,
+    type_rule=masked_type,
+)
 def native_dropout(xp: Any, x: Array, p: float, train: bool | None) -> tuple[Array, Array]:
     """The tensor with elements dropped, and the mask of those kept."""
     op = "aten::native_dropout"
@@ -119,7 +124,10 @@ def native_dropout(xp: Any, x: Array, p: float, train: bool | None) -> tuple[Arr
 
 
 @library(
-    "aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor", half="native", out="out"
+    "aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
+    half="native",
+    out="out",
+    type_rule=floating_type,
 )
 def native_dropout_backward(xp: Any, grad: Array, mask: Array, scale: float) -> Array:
     """The gradient where elements were kept, scaled."""

@@ -6,7 +6,8 @@ from typing import Any
 
 from gpujit.ir.dtypes import BOOL_, INT64, kind_of
 from gpujit.ir.values import Array
-from gpujit.ops.axes import axes_of, need_real, one_axis, reduced_count
+from gpujit.ops.axes import axes_of, need_real, one_axis, reduced_count, reduced_shape
+from gpujit.ops.into import fits
 from gpujit.ops.registry import out_form, reduction
 from gpujit.ops.rules_reduce import quantile_type, reduced_pair_type, reduced_type
 from gpujit.support.errors import DTypeError, ShapeError
@@ -34,12 +35,49 @@ def _row_axis(x: Array, dim: int, op: str) -> tuple[Array, int, bool]:
 # ------------------------------------------------------------------------------------------------- max and min
 
 
+def _extreme_into(m: Any, out: Array, x: Array, axes: tuple[int, ...] | None, keepdim: bool, largest: bool) -> Any:
+    if x.size == 0 or x.dtype.kind == "c" or not fits(out, reduced_shape(x.shape, axes, keepdim), x.dtype):
+        return NotImplemented
+    (m.maximum if largest else m.minimum).reduce(x, axes, None, out, keepdim)
+    return None
+
+
+def _place_into(m: Any, out: Array, x: Array, dim: int | None, keepdim: bool, largest: bool) -> Any:
+    axes = axes_of(x.ndim, dim, "aten::argmax")
+    if x.size == 0 or x.dtype.kind == "c" or not fits(out, reduced_shape(x.shape, axes, keepdim), INT64):
+        return NotImplemented
+    if axes is None:
+        # 0-dim, or one element in all.
+        out[...] = x.argmax() if largest else x.argmin()
+    else:
+        (x.argmax if largest else x.argmin)(axes[0], out=out, keepdims=keepdim)
+    return None
+
+
 def _declare_extreme(name: str, second: tuple[str, str]) -> None:
     """Declare max or min of everything and along a dim; ``second`` names the written arguments of the out= form."""
     op = f"aten::{name}"
     largest = name == "max"
 
-    @reduction(f"{op}(Tensor self) -> Tensor", out="unary_out", type_rule=reduced_type("same"))
+    def all_into(m: Any, out: Array, x: Array) -> Any:
+        return _extreme_into(m, out, x, None, False, largest)
+
+    def dim_into(m: Any, out: tuple[Array, Array], x: Array, dim: int, keepdim: bool) -> Any:
+        axes = axes_of(x.ndim, dim, op)
+        values, indices = out
+        if not fits(indices, values.shape, INT64):
+            return NotImplemented
+        if _extreme_into(m, values, x, axes, keepdim, largest) is NotImplemented:
+            return NotImplemented
+        return _place_into(m, indices, x, dim, keepdim, largest)
+
+    def dims_into(m: Any, out: Array, x: Array, dim: list[int], keepdim: bool) -> Any:
+        return _extreme_into(m, out, x, axes_of(x.ndim, dim, f"aten::a{name}"), keepdim, largest)
+
+    def place_into(m: Any, out: Array, x: Array, dim: int | None, keepdim: bool) -> Any:
+        return NotImplemented if x.dtype == BOOL_ else _place_into(m, out, x, dim, keepdim, largest)
+
+    @reduction(f"{op}(Tensor self) -> Tensor", out="unary_out", type_rule=reduced_type("same"), into=all_into)
     def over_all(m: Any, x: Array) -> Array:
         """The largest (smallest) element; NaN when there is one."""
         need_real(x, op)
@@ -50,6 +88,7 @@ def _declare_extreme(name: str, second: tuple[str, str]) -> None:
     @reduction(
         f"{op}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
         type_rule=reduced_pair_type("same", "index"),
+        into=dim_into,
     )
     def over_dim(m: Any, x: Array, dim: int, keepdim: bool) -> Picked:
         """The largest (smallest) elements along ``dim`` and the first place of each; NaN wins."""
@@ -71,6 +110,7 @@ def _declare_extreme(name: str, second: tuple[str, str]) -> None:
         f"aten::a{name}(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor",
         out="out",
         type_rule=reduced_type("same"),
+        into=dims_into,
     )
     def over_dims(m: Any, x: Array, dim: list[int], keepdim: bool) -> Array:
         """The largest (smallest) elements over ``dim``, over everything when it is empty; NaN wins."""
@@ -84,6 +124,7 @@ def _declare_extreme(name: str, second: tuple[str, str]) -> None:
         f"aten::arg{name}(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
         out="out",
         type_rule=reduced_type("index"),
+        into=place_into,
     )
     def place(m: Any, x: Array, dim: int | None, keepdim: bool) -> Array:
         """Where the first largest (smallest) element stands along ``dim``, or in the flattened tensor; NaN wins."""
@@ -104,9 +145,18 @@ _declare_extreme("max", ("max", "max_values"))
 _declare_extreme("min", ("min", "min_indices"))
 
 
+def _aminmax_into(m: Any, out: tuple[Array, Array], x: Array, dim: int | None, keepdim: bool) -> Any:
+    axes = axes_of(x.ndim, dim, "aten::aminmax")
+    low, high = out
+    if not fits(low, high.shape, high.dtype) or _extreme_into(m, low, x, axes, keepdim, False) is NotImplemented:
+        return NotImplemented
+    return _extreme_into(m, high, x, axes, keepdim, True)
+
+
 @reduction(
     "aten::aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)",
     type_rule=reduced_pair_type("same", "same"),
+    into=_aminmax_into,
 )
 def aminmax(m: Any, x: Array, dim: int | None, keepdim: bool) -> Picked:
     """Smallest and largest elements along ``dim`` (of all, when None); NaN wins in both."""
@@ -128,7 +178,15 @@ out_form(
 )
 
 
-@reduction("aten::_aminmax(Tensor self) -> (Tensor, Tensor)", type_rule=reduced_pair_type("same", "same"))
+def _aminmax_all_into(m: Any, out: tuple[Array, Array], x: Array) -> Any:
+    return _aminmax_into(m, out, x, None, False)
+
+
+@reduction(
+    "aten::_aminmax(Tensor self) -> (Tensor, Tensor)",
+    type_rule=reduced_pair_type("same", "same"),
+    into=_aminmax_all_into,
+)
 def aminmax_all(m: Any, x: Array) -> Picked:
     """Smallest and largest element."""
     return _aminmax(x, None, False)
@@ -137,6 +195,7 @@ def aminmax_all(m: Any, x: Array) -> Picked:
 @reduction(
     "aten::_aminmax.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor)",
     type_rule=reduced_pair_type("same", "same"),
+    into=_aminmax_into,
 )
 def aminmax_dim(m: Any, x: Array, dim: int, keepdim: bool) -> Picked:
     """Smallest and largest elements along ``dim``."""

@@ -6,9 +6,9 @@ from typing import Any
 
 from gpujit.ir.values import Array
 from gpujit.ops.create import filled
+from gpujit.ops.into import copied, fits
 from gpujit.ops.layout import cast, copy_format, empty_preserved, normal_size, out_forms, set_geometry, wrap_dim
-from gpujit.ops.out_variants import copied
-from gpujit.ops.registry import check_writable, fits, library
+from gpujit.ops.registry import check_writable, library
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_views import as_other_type, as_strided_type, diag_embed_type, diag_type, diagflat_type
 from gpujit.ops.views import diagonal, expanded_shape

@@ -18,6 +18,8 @@ from gpujit.ops.special import special_name, wide
 from gpujit.support.errors import OpError
 
 _EPSILON = 2.0**-53
+# The multivariate gamma function costs time in proportion to its dimension.
+_LARGEST_DIMENSION = 1 << 20
 _LANCZOS_G = 607 / 128
 _LANCZOS = (
     57.156235665862923517, -59.597960355475491248, 14.136097974741747174, -0.49191381609762019978,
@@ -239,8 +241,8 @@ def igammac(m: Any, a: Array, x: Array) -> Array:
 @pointwise("aten::mvlgamma(Tensor self, int p) -> Tensor", result="float", refuse=REAL_ONLY, inplace=True, out="out")
 def mvlgamma(m: Any, x: Array, p: int) -> Array:
     """The logarithm of the multivariate gamma function of dimension ``p``."""
-    if p < 1:
-        raise OpError(f"aten::mvlgamma: p is {p}; it must be at least 1")
+    if not 1 <= p <= _LARGEST_DIMENSION:
+        raise OpError(f"aten::mvlgamma: p is {p}; it must be at least 1, and at most {_LARGEST_DIMENSION}")
     x = wide(m, x)
     total = m.full_like(x, p * (p - 1) / 4 * math.log(math.pi))
     for j in range(p):

@@ -15,6 +15,8 @@ from gpujit.ops.rules_data import one_hot_type
 from gpujit.ops.rules_views import meshgrid_type, triangle_indices_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
+# PyTorch makes combinations from a grid with one dim an element, of which a tensor has at most 64.
+_LONGEST_ROW = 64
 
 def _grids(xp: Any, tensors: list[Array], indexing: str, op: str) -> list[Array]:
     if indexing not in ("ij", "xy"):
@@ -56,6 +58,8 @@ def cartesian_prod(xp: Any, tensors: list[Array]) -> Array:
     for t in tensors:
         if t.ndim != 1:
             raise ShapeError(f"aten::cartesian_prod: 1-dim tensors are needed, found shape {list(t.shape)}")
+    if not tensors:
+        raise ShapeError("aten::cartesian_prod: at least one tensor is needed, found an empty list")
     if len(tensors) == 1:
         return tensors[0]
     grids = _grids(xp, tensors, "ij", "aten::cartesian_prod")
@@ -75,6 +79,10 @@ def combinations(xp: Any, x: Array, r: int, with_replacement: bool) -> Array:
     if r == 0:
         return xp.empty(0, x.dtype)
     n = x.size
+    if r > _LONGEST_ROW and (with_replacement or r <= n):
+        raise OpError(f"aten::combinations: r is {r}, rows of more than {_LONGEST_ROW} elements are not supported")
+    if r > n and not (with_replacement and n):
+        return xp.empty((0, r), x.dtype)
     index = xp.arange(n)[:, None]
     for _ in range(r - 1):
         # Each row grows by every index after (or from) its last one.

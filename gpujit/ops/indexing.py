@@ -10,14 +10,15 @@ import numpy as np
 from gpujit.ir.dtypes import BOOL_, FLOAT32, HALF_TYPES, INT64
 from gpujit.ir.values import Array
 from gpujit.ops.create import filled
+from gpujit.ops.into import copied, fits
 from gpujit.ops.layout import ALL, cast, copy_preserved, expand_to, wrap_dim
 from gpujit.ops.parts import select, slice_tensor, strided_view
-from gpujit.ops.out_variants import copied
-from gpujit.ops.registry import check_writable, fits, library
+from gpujit.ops.registry import check_writable, library
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_data import (
     index_select_type,
     indexed_type,
+    masked_scatter_type,
     masked_select_type,
     nonzero_by_dim_type,
     nonzero_static_type,
@@ -466,7 +467,7 @@ def _masked_scatter(xp: Any, x: Array, mask: Array, source: Array, op: str) -> A
     "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor",
     half="native",
     out="out",
-    type_rule=same_type,
+    type_rule=masked_scatter_type,
 )
 def masked_scatter(xp: Any, x: Array, mask: Array, source: Array) -> Array:
     """A copy of ``self`` with source elements, in order, where the mask holds; both broadcast."""

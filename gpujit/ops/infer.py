@@ -275,14 +275,17 @@ _TRIED: dict[T.Type, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-def _guesses(op: Op, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Arguments with every unknown rank and value replaced, one case after the other."""
+def _guesses(op: Op, args: tuple[Any, ...], size: Size = None) -> Iterator[tuple[Any, ...]]:
+    """Arguments with every unknown rank and value replaced, one case after the other.
+
+    ``size`` is that of every dim of a tensor of unknown rank.
+    """
 
     def choices(value: Any, t: T.Type, text: str) -> tuple[Any, ...]:
         if isinstance(value, TensorType):
             if value.shape is not None:
                 return (value,)
-            return tuple(TensorType(value.dtype, (None,) * rank) for rank in (2, 3, 4, 1, 5, 0))
+            return tuple(TensorType(value.dtype, (size,) * rank) for rank in (2, 0, 3, 4, 1, 5))
         optional = isinstance(t, T.OptionalType)
         plain = t.element if isinstance(t, T.OptionalType) else t
         if isinstance(value, Unknown):
@@ -473,8 +476,8 @@ class _Failed(Exception):
 
 
 # In place of unknown or too large sizes: each its own number, then one number for all of them.
-_DISTINCT = ((4, 6, 10, 12, 14, 18, 20, 22), (8, 12, 5, 7, 16, 11, 13, 9), (6, 9, 14, 10, 7, 15, 8, 17))
-_EQUAL = (4, 8, 6)
+_DISTINCT = ((4, 6, 10, 12, 14, 18, 20, 22), (8, 12, 5, 7, 16, 11, 13, 9), (2, 3, 14, 10, 7, 15, 8, 17), (1,))
+_EQUAL = (4, 8, 6, 1)
 # Known sizes up to this are kept when a probe has to be made smaller.
 _SMALL = 8
 
@@ -497,6 +500,9 @@ def _probe(op: Op, args: tuple[Any, ...]) -> Any:
         for k in range(len(_EQUAL)):
             case, names = _filled(args, k, equal, shrink=False)
             if _elements(case) > PROBE_LIMIT:
+                if k == len(_EQUAL) - 1:
+                    # A size of 1 stands for too much.
+                    continue
                 case, names = _filled(args, k, equal, shrink=True)
             try:
                 found.append(_renamed(_run(op, case), names))
@@ -573,7 +579,7 @@ def _renamed(result: Any, names: dict[int, int]) -> Any:
 def _probe_guessed(op: Op, args: tuple[Any, ...]) -> Any:
     """Unknown ranks and values: only what all guesses agree on, and no shapes."""
     found = []
-    for case in islice(_guesses(op, args), GUESS_LIMIT):
+    for case in islice(_guesses(op, args, size=2), GUESS_LIMIT):
         if not _all_known(case):
             return unknown_result(op)
         try:
@@ -624,7 +630,7 @@ def _dummy(value: Any, fill: Callable[[Any, Any], Any]) -> Any:
         code, shape = value.dtype, value.shape
         assert code is not None and shape is not None
         if code in _QUANTISED_STORAGE:
-            return QTensor(np.zeros(shape, _QUANTISED_STORAGE[code]), code, 1.0, 0)  # type: ignore[arg-type]
+            return QTensor(np.zeros(shape, _QUANTISED_STORAGE[code]), code, 1.0, 0)
         if BY_CODE[code].dtype is None:
             raise _Failed
         return fill(shape, numpy_dtype(code))

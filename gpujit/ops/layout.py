@@ -55,6 +55,18 @@ def normal_size(size: Sequence[int], op: str) -> tuple[int, ...]:
     return shape
 
 
+def check_countable(count: int, x: Array, op: str) -> None:
+    """Refuse a result of ``count`` elements of the dtype of ``x`` whose bytes no integer of the machine can count.
+
+    NumPy checks this when it makes an array of a shape, but not in ``repeat``, which then writes past its memory.
+    """
+    if count * x.itemsize > 1 << 62:
+        raise OpError(
+            f"{op}: the result would have {count} elements of {x.dtype}, too many for any memory; use smaller numbers",
+            code="memory",
+        )
+
+
 # ----------------------------------------------------------------------------------------------------- dtypes
 
 

@@ -29,6 +29,7 @@ from gpujit.ops.factor import (
     solve_from_lu,
     transposed,
 )
+from gpujit.ops.layout import wrap_dims
 from gpujit.ops.promotion import real_of
 from gpujit.ops.registry import library, out_form, view
 from gpujit.ops.rules_data import least_squares_type
@@ -277,9 +278,10 @@ def linalg_tensorsolve(xp: Any, a: Array, b: Array, dims: Sequence[int] | None) 
     """X with ``tensordot(A, X, X.ndim) = B``; ``dims`` of A are moved to its end first."""
     op = "aten::linalg_tensorsolve"
     if dims is not None:
-        a = xp.moveaxis(a, list(dims), range(a.ndim - len(dims), a.ndim))
+        order = wrap_dims(dims, a.ndim, op)
+        a = a.transpose([*(d for d in range(a.ndim) if d not in order), *order])
     shape = a.shape[b.ndim :]
-    if prod(shape) != prod(b.shape):
+    if prod(shape) != prod(b.shape) or prod(a.shape[: b.ndim]) != prod(shape):
         raise ShapeError(f"{op}: A of shape {a.shape} and B of shape {b.shape} do not make a square system")
     return linalg_solve(xp, a.reshape(prod(shape), prod(shape)), b.reshape(-1), True).reshape(shape)
 

@@ -9,7 +9,7 @@ from gpujit.ops.axes import need_floating, total
 from gpujit.ops.distance import apart, check_broadcast, together
 from gpujit.ops.promotion import to_floating
 from gpujit.ops.registry import out_form, reduction
-from gpujit.ops.rules_reduce import loss_type
+from gpujit.ops.rules_reduce import floating_loss_type, loss_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 MEAN, SUM = 1, 2
@@ -172,7 +172,7 @@ def kl_div(m: Any, x: Array, target: Array, reduction: int, log_target: bool) ->
     "aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> "
     "Tensor",
     half="promote",
-    type_rule=loss_type,
+    type_rule=floating_loss_type,
 )
 def poisson_nll_loss(m: Any, x: Array, target: Array, log_input: bool, full: bool, eps: float, reduction: int) -> Array:
     """Negative log likelihood of counts ``target`` under rates ``x`` (their logarithms when ``log_input``)."""

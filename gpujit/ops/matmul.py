@@ -13,8 +13,9 @@ from typing import Any
 
 from gpujit.ir.dtypes import BOOL_, HALF_TYPES, numpy_dtype
 from gpujit.ir.values import Array
+from gpujit.ops.into import fits
 from gpujit.ops.promotion import result_type
-from gpujit.ops.registry import by_full_name, fits, library
+from gpujit.ops.registry import by_full_name, library
 from gpujit.ops.rules_products import (
     addbmm_type,
     added_product_type,
@@ -724,6 +725,8 @@ def _matrix_power(op: str, xp: Any, a: Array, n: int) -> Array:
         raise DTypeError(f"{op}: a negative power needs a floating point or complex matrix, self is {a.dtype}")
     if not a.size:
         return a.copy()
+    if abs(n) >= 1 << 62:
+        raise OpError(f"{op}: n is {n}, expected a number between -(2 ** 62) and 2 ** 62")
     try:
         return xp.linalg.matrix_power(a, n)
     except ValueError:  # numpy.linalg.LinAlgError is one

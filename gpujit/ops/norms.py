@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from gpujit.ir.dtypes import HALF_TYPES
 from gpujit.ir.values import Array
 from gpujit.ops.axes import need_floating, one_axis, sum_squares, total
 from gpujit.ops.batch_norm import THREE_OUT, Three, check_channels, normalise_channels, widened
 from gpujit.ops.distance import vector_norm
+from gpujit.ops.into import fits
 from gpujit.ops.registry import out_form, reduction
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_reduce import normalised_type
@@ -63,12 +66,12 @@ def instance_norm(
 # ---------------------------------------------------------------------------------------------- layer, group norm
 
 
-def _centred(m: Any, rows: Array) -> Three:
-    """Rows less their means, the means ``[R, 1]`` and the biased variances ``[R, 1]``."""
+def _centred(m: Any, rows: Array, out: Array | None = None) -> Three:
+    """Rows less their means (in ``out``, when given), the means ``[R, 1]`` and the biased variances ``[R, 1]``."""
     n = rows.shape[1]
     mean = total(m, rows, (1,), True)
     mean = mean / n if n else mean
-    d = rows - mean
+    d = m.subtract(rows, mean, out)
     return d, mean, sum_squares(m, d, (1,), True) / n
 
 
@@ -91,8 +94,50 @@ def _check_normalized(
         raise DTypeError(f"{op}: expected a floating tensor, found {x.dtype}")
 
 
+# Elements up to which rows are normalised in one go, of a block otherwise, and of the rows that blocks are made of.
+SMALL, BLOCK, WIDE = 4096, 65536, (16, 4096)
+
+
+def _norm_blocks(x: Array, weight: Array | None, bias: Array | None, eps: float) -> Three:
+    """Layer norm of each row of a contiguous ``x [R, N]``, block by block on the CPU; means and inverse deviations.
+
+    Factors of rows and of columns are spread to whole arrays, since NumPy's loops over short rows cost more than what
+    they compute.
+    """
+    rows, n = x.shape
+    step = min(max(1, BLOCK // n), rows)
+    ones = np.ones(n, x.dtype)
+    y, mean, rstd = np.empty_like(x), np.empty(rows, x.dtype), np.empty(rows, x.dtype)
+    spread = np.empty((step, n), x.dtype)
+    scale = None if weight is None else np.repeat(weight.astype(x.dtype, copy=False)[None], step, 0)
+    shift = None if bias is None else np.repeat(bias.astype(x.dtype, copy=False)[None], step, 0)
+    for i in range(0, rows, step):
+        part, d, means, factors = x[i : i + step], y[i : i + step], mean[i : i + step], rstd[i : i + step]
+        count = part.shape[0]
+        factor = spread[:count]
+        np.matmul(part, ones, out=means)
+        means /= n
+        np.copyto(d, means[:, None])
+        np.subtract(part, d, out=d)
+        np.divide(1, np.sqrt(np.vecdot(d, d) / n + eps), out=factors)
+        np.copyto(factor, factors[:, None])
+        if scale is not None:
+            factor *= scale[:count]
+        d *= factor
+        if shift is not None:
+            d += shift[:count]
+    return y, mean, rstd
+
+
 def _layer_norm(
-    m: Any, x: Array, shape: list[int], weight: Array | None, bias: Array | None, eps: float, op: str
+    m: Any,
+    x: Array,
+    shape: list[int],
+    weight: Array | None,
+    bias: Array | None,
+    eps: float,
+    op: str,
+    out: Array | None = None,
 ) -> Three:
     _check_normalized(x, shape, weight, bias, op)
     if len(shape) == 1:
@@ -105,9 +150,14 @@ def _layer_norm(
         rows = x.reshape(*x.shape[: x.ndim - len(shape)], n)
         weight = None if weight is None else weight.reshape(n)
         bias = None if bias is None else bias.reshape(n)
+        out = None if out is None else out.reshape(rows.shape)
+    if m is np and SMALL < x.size and WIDE[0] <= n <= WIDE[1] and rows.flags.c_contiguous:
+        y, mean, rstd = _norm_blocks(rows.reshape(-1, n), weight, bias, eps)
+        kept = (*rows.shape[:-1], 1)
+        return y.reshape(x.shape), mean.reshape(kept), rstd.reshape(kept)
     axes = (rows.ndim - 1,)
     mean = total(m, rows, axes, True) / n if n else total(m, rows, axes, True)
-    d = rows - mean
+    d = m.subtract(rows, mean, out)
     rstd = 1 / m.sqrt(sum_squares(m, d, axes, True) / n + eps)
     d *= rstd
     if weight is not None:
@@ -117,10 +167,22 @@ def _layer_norm(
     return (d if rows is x else d.reshape(x.shape)), mean, rstd
 
 
+def _layer_norm_into(
+    m: Any, out: Array, x: Array, shape: list[int], weight: Array | None, bias: Array | None, eps: float, enable: bool
+) -> Any:
+    if x.dtype.kind != "f" or not fits(out, x.shape, x.dtype) or (len(shape) > 1 and not out.flags.c_contiguous):
+        return NotImplemented
+    if any(v is not None and v.dtype != x.dtype for v in (weight, bias)) or not shape or not x.ndim:
+        return NotImplemented
+    _layer_norm(m, x, shape, weight, bias, eps, "aten::layer_norm", out)
+    return None
+
+
 @reduction(
     "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, "
     "float eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor",
     type_rule=normalised_type,
+    into=_layer_norm_into,
 )
 def layer_norm(
     m: Any, x: Array, shape: list[int], weight: Array | None, bias: Array | None, eps: float, cudnn_enable: bool
@@ -155,7 +217,16 @@ out_form(
 )
 
 
-def _group_norm(m: Any, x: Array, groups: int, weight: Array | None, bias: Array | None, eps: float, op: str) -> Three:
+def _group_norm(
+    m: Any,
+    x: Array,
+    groups: int,
+    weight: Array | None,
+    bias: Array | None,
+    eps: float,
+    op: str,
+    out: Array | None = None,
+) -> Three:
     if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
         raise ShapeError(f"{op}: an input of shape {x.shape} can't be divided into {groups} groups of channels")
     n, c = x.shape[:2]
@@ -164,7 +235,8 @@ def _group_norm(m: Any, x: Array, groups: int, weight: Array | None, bias: Array
             raise ShapeError(f"{op}: {name} has shape {v.shape}, the input of shape {x.shape} needs ({c},)")
     if x.dtype.kind in "buic":
         raise DTypeError(f"{op}: expected a floating tensor, found {x.dtype}")
-    d, mean, var = _centred(m, x.reshape(n * groups, x.size // (n * groups) if n else 0))
+    rows = x.reshape(n * groups, x.size // (n * groups) if n else 0)
+    d, mean, var = _centred(m, rows, None if out is None else out.reshape(rows.shape))
     rstd = 1 / m.sqrt(var + eps)
     channels = (c,) + (1,) * (x.ndim - 2)
     if weight is None:
@@ -179,10 +251,22 @@ def _group_norm(m: Any, x: Array, groups: int, weight: Array | None, bias: Array
     return y, mean, rstd
 
 
+def _group_norm_into(
+    m: Any, out: Array, x: Array, groups: int, weight: Array | None, bias: Array | None, eps: float, enabled: bool
+) -> Any:
+    if x.dtype.kind != "f" or not fits(out, x.shape, x.dtype) or not out.flags.c_contiguous:
+        return NotImplemented
+    if any(v is not None and v.dtype != x.dtype for v in (weight, bias)):
+        return NotImplemented
+    _group_norm(m, x, groups, weight, bias, eps, "aten::group_norm", out)
+    return None
+
+
 @reduction(
     "aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, "
     "float eps=1.0000000000000001e-05, bool cudnn_enabled=True) -> Tensor",
     type_rule=same_type,
+    into=_group_norm_into,
 )
 def group_norm(
     m: Any, x: Array, groups: int, weight: Array | None, bias: Array | None, eps: float, cudnn_enabled: bool
@@ -227,7 +311,7 @@ out_form(
 
 
 def _rms_norm(
-    m: Any, x: Array, shape: list[int], weight: Array | None, eps: float | None, op: str
+    m: Any, x: Array, shape: list[int], weight: Array | None, eps: float | None, op: str, out: Array | None = None
 ) -> tuple[Array, Array]:
     _check_normalized(x, shape, weight, None, op, complex_too=True)
     if eps is None:
@@ -240,15 +324,23 @@ def _rms_norm(
     # Complex numbers are squared as they are, not their absolute values.
     squares = total(m, x * x, axes, True) if x.dtype.kind == "c" else sum_squares(m, x, axes, True)
     rstd = 1 / m.sqrt(squares / n + eps)
-    y = x * rstd
+    y = m.multiply(x, rstd, out)
     if weight is not None:
         y *= weight
     return y, rstd
 
 
+def _rms_norm_into(m: Any, out: Array, x: Array, shape: list[int], weight: Array | None, eps: float | None) -> Any:
+    if not fits(out, x.shape, x.dtype) or (weight is not None and weight.dtype != x.dtype) or not x.ndim:
+        return NotImplemented
+    _rms_norm(m, x, shape, weight, eps, "aten::rms_norm", out)
+    return None
+
+
 @reduction(
     "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
     type_rule=normalised_type,
+    into=_rms_norm_into,
 )
 def rms_norm(m: Any, x: Array, shape: list[int], weight: Array | None, eps: float | None) -> Array:
     """``x`` divided by the root of its mean square over its last dims, then scaled."""

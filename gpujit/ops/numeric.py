@@ -8,7 +8,7 @@ from typing import Any
 from gpujit.ir.values import Array
 
 # Elements of one block: a few float32 temporaries of this size stay in a second-level cache.
-BLOCK = 16384
+BLOCK = 32768
 
 
 def horner(x: Any, coefficients: Sequence[float]) -> Any:
@@ -79,3 +79,42 @@ def in_blocks(m: Any, function: Callable[[Any, Any], Any], x: Array) -> Array:
     for i in range(0, size, step):
         target[i : i + step] = function(m, source[i : i + step])
     return y
+
+
+# A function that leaves its result for a one-dim array, the second argument, in the third, of the same dtype.
+Fill = Callable[[Any, Any, Any], Any]
+
+
+def filled(m: Any, fill: Fill, x: Array) -> Array:
+    """``in_blocks`` for a chain of array calls that writes its result itself, which saves copying it."""
+    y = m.empty_like(x)
+    if x.size <= 2 * BLOCK and x.flags.c_contiguous:
+        fill(m, x.reshape(-1), y.reshape(-1))
+        return y
+    _fill_blocks(m, fill, x.ravel(order="K"), y.ravel(order="K"))
+    return y
+
+
+def _fill_blocks(m: Any, fill: Fill, source: Any, target: Any) -> None:
+    step = BLOCK if m.__name__ == "numpy" else max(source.size, 1)
+    for i in range(0, source.size, step):
+        fill(m, source[i : i + step], target[i : i + step])
+
+
+def filled_into(m: Any, out: Array, fill: Fill, x: Array) -> Any:
+    """``filled`` into ``out``, an out-variant, which may be ``x`` itself."""
+    if not (x.flags.c_contiguous and out.flags.c_contiguous) and x.strides != out.strides:
+        return NotImplemented
+    source, target = x.ravel(order="K"), out.ravel(order="K")
+    if out.size and not m.may_share_memory(target, out):
+        return NotImplemented
+    if out is not x:
+        _fill_blocks(m, fill, source, target)
+        return None
+    step = BLOCK if m.__name__ == "numpy" else max(x.size, 1)
+    scratch = m.empty(min(step, x.size), x.dtype)
+    for i in range(0, x.size, step):
+        part = source[i : i + step]
+        fill(m, part, scratch[: part.size])
+        target[i : i + step] = scratch[: part.size]
+    return None

@@ -6,7 +6,7 @@ computed in float32. ``out`` shares no memory with them, except that a pointwise
 argument itself; it may have any strides.
 
 A pointwise ``out`` has the result's dtype and shape. Other entries see to that themselves: they return NotImplemented,
-with nothing written, when ``out`` has another dtype or shape than the result (``registry.fits``), or for a rare case that
+with nothing written, when ``out`` has another dtype or shape than the result (``into.fits``), or for a rare case that
 is not worth the code. Whatever ``into`` can't do is computed by the body and copied, which also finds the error to raise.
 """
 
@@ -17,21 +17,19 @@ from typing import Any
 
 from gpujit.ir.dtypes import HALF_TYPES
 from gpujit.ir.types import TENSOR, ListType, OptionalType
-from gpujit.ir.values import Array
 from gpujit.ops.registry import (
     Op,
     check_writable,
-    fits,
     operand_positions,
     pointwise_plan,
     wrap_number,
     write_all,
     write_into,
 )
-from gpujit.support.errors import InternalError, ShapeError
+from gpujit.support.errors import GpujitError, InternalError, ShapeError
 
-# What array modules raise for arguments that do not fit, before they write anything.
-_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError)
+# Arguments that do not fit. The body finds the error again, and names it better.
+_FAULTS = (ArithmeticError, GpujitError, LookupError, TypeError, ValueError)
 
 
 def out_kernel(op: Op, xp: Any, name: str) -> Callable[..., Any]:
@@ -41,25 +39,6 @@ def out_kernel(op: Op, xp: Any, name: str) -> Callable[..., Any]:
     if op.into is None:
         return _copying(op, xp, name)
     return (_pointwise if op.kind == "pointwise" else _edge)(op, xp, name)
-
-
-def copied(out: Array, source: Array) -> Any:
-    """``source``, a view of an argument, copied into ``out``: the out-variant of what only moves elements."""
-    if not fits(out, source.shape, source.dtype):
-        return NotImplemented
-    out[...] = source
-    return None
-
-
-def copied_all(outs: Sequence[Array], sources: Sequence[Array]) -> Any:
-    """Several views copied into an array each."""
-    if len(outs) != len(sources):
-        return NotImplemented
-    if not all(fits(o, s.shape, s.dtype) for o, s in zip(outs, sources, strict=True)):
-        return NotImplemented
-    for o, s in zip(outs, sources, strict=True):
-        o[...] = s
-    return None
 
 
 def _copying(op: Op, xp: Any, name: str) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ from math import copysign, isfinite
 from typing import Any
 
 from gpujit.ir.values import Array
+from gpujit.ops.layout import check_countable
 from gpujit.ops.registry import library
 from gpujit.ops.rules_views import pad_type
 from gpujit.ops.strided import shape_text
@@ -141,6 +142,7 @@ def _pad_last(xp: Any, op: str, x: Array, low: int, high: int, mode: str) -> Arr
     # One joining call is the quickest way for the small signals this is used on.
     n = x.shape[-1]
     if mode == "replicate":
+        check_countable((low + n + high) * (x.size // n), x, op)
         before, after = x[..., :1].repeat(low, -1), x[..., -1:].repeat(high, -1)
         return xp.concatenate((before, x, after), -1)
     reflects = mode == "reflect"

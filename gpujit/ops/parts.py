@@ -9,6 +9,7 @@ import numpy as np
 
 from gpujit.ir.dtypes import FLOAT32, FLOAT64
 from gpujit.ir.values import Array
+from gpujit.ops.into import copied as view_copied
 from gpujit.ops.layout import (
     BEFORE,
     normal_size,
@@ -16,7 +17,6 @@ from gpujit.ops.layout import (
     strided,
     wrap_dim,
 )
-from gpujit.ops.out_variants import copied as view_copied
 from gpujit.ops.registry import library, type_rule_of, view
 from gpujit.ops.rules_views import (
     as_strided_type,
@@ -25,6 +25,7 @@ from gpujit.ops.rules_views import (
     select_type,
     slice_type,
     unfold_type,
+    view_as_complex_type,
     view_as_real_type,
 )
 from gpujit.ops.views import (
@@ -216,7 +217,7 @@ def view_as_real(xp: Any, x: Array) -> Array:
     return x[..., None].view(FLOAT32 if x.itemsize == 8 else FLOAT64)
 
 
-@view("aten::view_as_complex(Tensor(a) self) -> Tensor(a)")
+@view("aten::view_as_complex(Tensor(a) self) -> Tensor(a)", type_rule=view_as_complex_type)
 def view_as_complex(xp: Any, x: Array) -> Array:
     """A view of pairs along the last dim as complex numbers."""
     if x.dtype not in (FLOAT32, FLOAT64):

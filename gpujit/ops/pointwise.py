@@ -13,6 +13,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.aliases import alias, inplace_form
 from gpujit.ops.promotion import result_type
 from gpujit.ops.registry import library, pointwise, wrap_number
+from gpujit.ops.rules import elementwise_type
 from gpujit.support.errors import DTypeError, OpError
 
 CAST_TO_FLOAT = "cast to a floating dtype first"
@@ -409,7 +410,13 @@ def hypot(m: Any, a: Array, b: Array) -> Array:
     return m.hypot(a, b)
 
 
-@library("aten::nextafter(Tensor self, Tensor other) -> Tensor", half="native", inplace=True, out="out")
+@library(
+    "aten::nextafter(Tensor self, Tensor other) -> Tensor",
+    half="native",
+    inplace=True,
+    out="out",
+    type_rule=elementwise_type,
+)
 def nextafter(xp: Any, a: Array, b: Array) -> Array:
     """The floating-point number next to ``a`` in the direction of ``b``, in their own precision."""
     dtype = a.dtype if a.dtype == b.dtype else result_type(a, b)

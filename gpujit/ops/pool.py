@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpujit.ir.values import Array
+from gpujit.ops.into import by_parts, longest
 from gpujit.ops.registry import library, write_into
 from gpujit.ops.rules_products import adaptive_pair_type, adaptive_type, pooled_pair_type, pooled_type
 from gpujit.ops.strided import expand_list, shape_text
@@ -333,7 +334,7 @@ def adaptive_avg_pool(xp: Any, op: str, x: Array, output: Sequence[int], rank: i
     _check_dtype(op, x)
     if x.dtype.kind in "iu":
         raise DTypeError(f"{op}: input is {x.dtype}, the mean needs a floating dtype")
-    if all(size == 1 for size in output) and x.ndim in (rank + 1, rank + 2) and x.size:
+    if output and all(size == 1 for size in output) and x.ndim in (rank + 1, rank + 2) and x.size:
         lead = x.shape[: x.ndim - rank]
         y = xp.add.reduce(x.reshape(*lead, -1), axis=-1)
         y /= prod(x.shape[-rank:])
@@ -359,6 +360,15 @@ def adaptive_max_pool(xp: Any, op: str, x: Array, output: Sequence[int], rank: i
 # ---------------------------------------------------------------------------------------------------- operators
 
 
+def _outer_dim(rank: int) -> Any:
+    """Images or channels, whichever are more: pooling treats each on its own."""
+
+    def axis_of(x: Array, *rest: Any) -> int | None:
+        return longest(x.shape[:-rank]) if x.ndim > rank else None
+
+    return axis_of
+
+
 def declare_pair(text: str, out: str, body: Any) -> None:
     """An operator of two results, and its out= form when ``out`` names the overload and the two arguments."""
     library(text, type_rule=pooled_pair_type if "dilation" in text else adaptive_pair_type)(body)
@@ -382,7 +392,11 @@ def _declare(rank: int) -> None:
     numbers = f"Tensor self, int[{rank}] kernel_size, int[{rank}] stride=[], int[{rank}] padding={zeros}"
     op = f"aten::max_pool{rank}d"
 
-    @library(f"{op}({numbers}, int[{rank}] dilation={ones}, bool ceil_mode=False) -> Tensor", type_rule=pooled_type)
+    @library(
+        f"{op}({numbers}, int[{rank}] dilation={ones}, bool ceil_mode=False) -> Tensor",
+        into=by_parts(_outer_dim(rank)),
+        type_rule=pooled_type,
+    )
     def maximum(
         xp: Any,
         x: Array,
@@ -418,6 +432,7 @@ def _declare(rank: int) -> None:
     @library(
         f"{mean_op}({numbers}, bool ceil_mode=False, bool count_include_pad=True{last}) -> Tensor",
         out="out",
+        into=by_parts(_outer_dim(rank)),
         type_rule=pooled_type,
     )
     def mean(
@@ -442,7 +457,12 @@ def _declare(rank: int) -> None:
 
 
 def _declare_adaptive(op: str, rank: int) -> None:
-    @library(f"{op}(Tensor self, int[{rank}] output_size) -> Tensor", out="out", type_rule=adaptive_type)
+    @library(
+        f"{op}(Tensor self, int[{rank}] output_size) -> Tensor",
+        out="out",
+        into=by_parts(_outer_dim(rank)),
+        type_rule=adaptive_type,
+    )
     def adaptive_mean(xp: Any, x: Array, output: list[int]) -> Array:
         """Means over a given number of windows."""
         return adaptive_avg_pool(xp, op, x, output, rank)

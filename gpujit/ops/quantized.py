@@ -31,6 +31,16 @@ from gpujit.ops.quantized_rnn import CellParams
 from gpujit.ops.quantized_rules import RULES as QTENSOR_RULES
 from gpujit.ops.quantized_state import unpack_state
 from gpujit.ops.registry import library, prim
+from gpujit.ops.rules import masked_type, same_type
+from gpujit.ops.rules_quantised import (
+    dequantised_list_type,
+    dequantised_type,
+    empty_quantised_type,
+    from_integers_type,
+    integers_type,
+    quantised_list_type,
+    quantised_type,
+)
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 __all__ = [
@@ -64,6 +74,7 @@ def _quantize(xp: Any, op: str, x: Array, scale: float, zero_point: int, code: i
 @library(
     "aten::quantize_per_tensor(Tensor self, float scale, int zero_point, ScalarType dtype) -> Tensor",
     half="native",
+    type_rule=quantised_type,
 )
 def quantize_per_tensor(xp: Any, x: Array, scale: float, zero_point: int, dtype: int) -> QTensor:
     """``round(x / scale) + zero_point``, clipped to the dtype's range."""
@@ -74,6 +85,7 @@ def quantize_per_tensor(xp: Any, x: Array, scale: float, zero_point: int, dtype:
     "aten::quantize_per_tensor.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, ScalarType dtype)"
     " -> Tensor",
     half="native",
+    type_rule=quantised_type,
 )
 def quantize_per_tensor_by_tensors(xp: Any, x: Array, scale: Array, zero_point: Array, dtype: int) -> QTensor:
     """The same, for a scale and a zero point held in tensors of one element."""
@@ -84,6 +96,7 @@ def quantize_per_tensor_by_tensors(xp: Any, x: Array, scale: Array, zero_point: 
     "aten::quantize_per_tensor.tensors(Tensor[] tensors, Tensor scales, Tensor zero_points, ScalarType dtype)"
     " -> Tensor[]",
     half="native",
+    type_rule=quantised_list_type,
 )
 def quantize_tensors(xp: Any, tensors: Sequence[Array], scales: Array, zero_points: Array, dtype: int) -> list[QTensor]:
     """Several tensors, each with a scale and a zero point of its own."""
@@ -97,6 +110,7 @@ def quantize_tensors(xp: Any, tensors: Sequence[Array], scales: Array, zero_poin
 @library(
     "aten::quantize_per_tensor_dynamic(Tensor self, ScalarType dtype, bool reduce_range) -> Tensor",
     half="native",
+    type_rule=quantised_type,
 )
 def quantize_per_tensor_dynamic(xp: Any, x: Array, dtype: int, reduce_range: bool) -> QTensor:
     """The tensor quantised by its own range."""
@@ -115,6 +129,7 @@ def quantize_per_tensor_dynamic(xp: Any, x: Array, dtype: int, reduce_range: boo
 @library(
     "aten::quantize_per_channel(Tensor self, Tensor scales, Tensor zero_points, int axis, ScalarType dtype) -> Tensor",
     half="native",
+    type_rule=quantised_type,
 )
 def quantize_per_channel(xp: Any, x: Array, scales: Array, zero_points: Array, axis: int, dtype: int) -> QTensor:
     """The tensor with one scale and zero point for each index along ``axis``.
@@ -140,7 +155,11 @@ def quantize_per_channel(xp: Any, x: Array, scales: Array, zero_points: Array, a
     return QTensor(values, dtype, scales.astype("float64"), zero_points.astype("int64"), axis)
 
 
-@library("aten::_make_per_tensor_quantized_tensor(Tensor self, float scale, int zero_point) -> Tensor", half="native")
+@library(
+    "aten::_make_per_tensor_quantized_tensor(Tensor self, float scale, int zero_point) -> Tensor",
+    half="native",
+    type_rule=from_integers_type,
+)
 def make_per_tensor(xp: Any, x: Array, scale: float, zero_point: int) -> QTensor:
     """Integers taken as they are for a quantised tensor."""
     return QTensor(x.copy(), _code_of("aten::_make_per_tensor_quantized_tensor", x), scale, zero_point)
@@ -149,6 +168,7 @@ def make_per_tensor(xp: Any, x: Array, scale: float, zero_point: int) -> QTensor
 @library(
     "aten::_make_per_channel_quantized_tensor(Tensor self, Tensor scale, Tensor zero_point, int axis) -> Tensor",
     half="native",
+    type_rule=from_integers_type,
 )
 def make_per_channel(xp: Any, x: Array, scale: Array, zero_point: Array, axis: int) -> QTensor:
     """Integers taken as they are for a tensor quantised per channel."""
@@ -166,6 +186,7 @@ def _code_of(op: str, x: Array) -> int:
     "aten::_empty_affine_quantized(int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
     "bool? pin_memory=None, float scale=1., int zero_point=0, MemoryFormat? memory_format=0) -> Tensor",
     half="native",
+    type_rule=empty_quantised_type,
 )
 def empty_affine_quantized(
     xp: Any,
@@ -211,19 +232,23 @@ def _real_any(xp: Any, value: Any) -> Any:
     return value
 
 
-@library("aten::dequantize.self(Tensor self) -> Tensor", half="native")
+@library("aten::dequantize.self(Tensor self) -> Tensor", half="native", type_rule=dequantised_type)
 def dequantize_self(xp: Any, x: Any) -> Array:
     """The float32 tensor that a quantised one stands for; other tensors as float32."""
     return _real(xp, x)
 
 
-library("aten::dequantize.tensors(Tensor[] tensors) -> Tensor[]", half="native")(_real_list)
-library("aten::dequantize.tensor(Tensor qtensor) -> Tensor", half="native")(dequantize_self)
-library("aten::dequantize.list(Tensor[] qtensors) -> Tensor[]", half="native")(_real_list)
+library("aten::dequantize.tensors(Tensor[] tensors) -> Tensor[]", half="native", type_rule=dequantised_list_type)(
+    _real_list
+)
+library("aten::dequantize.tensor(Tensor qtensor) -> Tensor", half="native", type_rule=dequantised_type)(dequantize_self)
+library("aten::dequantize.list(Tensor[] qtensors) -> Tensor[]", half="native", type_rule=dequantised_list_type)(
+    _real_list
+)
 library("aten::dequantize.any(Any tensors) -> Any", half="native")(_real_any)
 
 
-@library("aten::int_repr(Tensor self) -> Tensor", half="native")
+@library("aten::int_repr(Tensor self) -> Tensor", half="native", type_rule=integers_type)
 def int_repr(xp: Any, x: Any) -> Array:
     """The integers of a quantised tensor."""
     check_quantised("aten::int_repr", self=x)
@@ -343,7 +368,10 @@ def _fake_channels(
 _RANGE = "int quant_min, int quant_max"
 
 
-@library(f"aten::fake_quantize_per_tensor_affine(Tensor self, float scale, int zero_point, {_RANGE}) -> Tensor")
+@library(
+    f"aten::fake_quantize_per_tensor_affine(Tensor self, float scale, int zero_point, {_RANGE}) -> Tensor",
+    type_rule=same_type,
+)
 def fake_quantize_per_tensor(xp: Any, x: Array, scale: float, zero_point: int, low: int, high: int) -> Array:
     """``x`` rounded and clipped as quantisation would, in floating point."""
     return _fake_tensor(xp, "aten::fake_quantize_per_tensor_affine", x, scale, zero_point, low, high, False)[0]
@@ -351,7 +379,8 @@ def fake_quantize_per_tensor(xp: Any, x: Array, scale: float, zero_point: int, l
 
 @library(
     f"aten::fake_quantize_per_tensor_affine.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, "
-    f"{_RANGE}) -> Tensor"
+    f"{_RANGE}) -> Tensor",
+    type_rule=same_type,
 )
 def fake_quantize_by_tensors(xp: Any, x: Array, scale: Array, zero_point: Array, low: int, high: int) -> Array:
     """The same, for a scale and a zero point held in tensors of one element."""
@@ -361,7 +390,8 @@ def fake_quantize_by_tensors(xp: Any, x: Array, scale: Array, zero_point: Array,
 
 @library(
     f"aten::fake_quantize_per_tensor_affine_cachemask(Tensor self, float scale, int zero_point, {_RANGE})"
-    " -> (Tensor output, Tensor mask)"
+    " -> (Tensor output, Tensor mask)",
+    type_rule=masked_type,
 )
 def fake_quantize_cachemask(
     xp: Any, x: Array, scale: float, zero_point: int, low: int, high: int
@@ -372,7 +402,8 @@ def fake_quantize_cachemask(
 
 @library(
     "aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, "
-    f"Tensor fake_quant_enabled, {_RANGE}) -> (Tensor output, Tensor mask)"
+    f"Tensor fake_quant_enabled, {_RANGE}) -> (Tensor output, Tensor mask)",
+    type_rule=masked_type,
 )
 def fake_quantize_cachemask_by_tensors(
     xp: Any, x: Array, scale: Array, zero_point: Array, enabled: Array, low: int, high: int
@@ -386,7 +417,8 @@ def fake_quantize_cachemask_by_tensors(
 
 @library(
     f"aten::fake_quantize_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, {_RANGE})"
-    " -> Tensor"
+    " -> Tensor",
+    type_rule=same_type,
 )
 def fake_quantize_per_channel(
     xp: Any, x: Array, scale: Array, zero_point: Array, axis: int, low: int, high: int
@@ -398,7 +430,8 @@ def fake_quantize_per_channel(
 @library(
     f"aten::fake_quantize_per_channel_affine_cachemask(Tensor self, Tensor scale, Tensor zero_point, int axis, "
     f"{_RANGE})"
-    " -> (Tensor output, Tensor mask)"
+    " -> (Tensor output, Tensor mask)",
+    type_rule=masked_type,
 )
 def fake_quantize_channel_cachemask(
     xp: Any, x: Array, scale: Array, zero_point: Array, axis: int, low: int, high: int
@@ -410,7 +443,8 @@ def fake_quantize_channel_cachemask(
 
 @library(
     f"aten::_fake_quantize_learnable_per_tensor_affine(Tensor self, Tensor scale, Tensor zero_point, {_RANGE}, "
-    "float grad_factor=1.) -> Tensor"
+    "float grad_factor=1.) -> Tensor",
+    type_rule=same_type,
 )
 def fake_quantize_learnable(
     xp: Any, x: Array, scale: Array, zero_point: Array, low: int, high: int, grad_factor: float
@@ -424,7 +458,8 @@ def fake_quantize_learnable(
 @library(
     f"aten::_fake_quantize_learnable_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, "
     f"{_RANGE}, "
-    "float grad_factor=1.) -> Tensor"
+    "float grad_factor=1.) -> Tensor",
+    type_rule=same_type,
 )
 def fake_quantize_learnable_per_channel(
     xp: Any, x: Array, scale: Array, zero_point: Array, axis: int, low: int, high: int, grad_factor: float

@@ -30,6 +30,7 @@ from gpujit.ops.qtensor import (
     round_clip,
 )
 from gpujit.ops.registry import library, prim
+from gpujit.ops.rules_quantised import packed_conv_type, packed_linear_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 _EXACT = 1 << 24
@@ -189,17 +190,27 @@ def half_linear(xp: Any, op: str, x: Array, p: Any, relu: bool = False) -> Array
 def _declare_linear(relu: bool) -> None:
     name = "quantized::linear_relu" if relu else "quantized::linear"
 
-    @library(f"{name}(Tensor X, {_LINEAR} W_prepack, float Y_scale_i, int Y_zero_point_i) -> Tensor Y", half="native")
+    @library(
+        f"{name}(Tensor X, {_LINEAR} W_prepack, float Y_scale_i, int Y_zero_point_i) -> Tensor Y",
+        half="native",
+        type_rule=packed_linear_type,
+    )
     def static(xp: Any, x: Any, p: Any, scale: float, zero_point: int) -> QTensor:
         """``X @ W.T + b`` (and relu), quantised by the scale and zero point given."""
         return _linear(xp, name, x, p, scale, zero_point, relu)
 
-    @library(f"{name}_dynamic(Tensor X, {_LINEAR} W_prepack, bool reduce_range=False) -> Tensor Y", half="native")
+    @library(
+        f"{name}_dynamic(Tensor X, {_LINEAR} W_prepack, bool reduce_range=False) -> Tensor Y",
+        half="native",
+        type_rule=packed_linear_type,
+    )
     def dynamic(xp: Any, x: Array, p: Any, reduce_range: bool) -> Array:
         """``X @ W.T + b`` (and relu) in float32; X is quantised by its own range."""
         return dynamic_linear(xp, f"{name}_dynamic", x, p, reduce_range, relu)
 
-    @library(f"{name}_dynamic_fp16(Tensor X, {_LINEAR} W_prepack) -> Tensor Y", half="native")
+    @library(
+        f"{name}_dynamic_fp16(Tensor X, {_LINEAR} W_prepack) -> Tensor Y", half="native", type_rule=packed_linear_type
+    )
     def half(xp: Any, x: Array, p: Any) -> Array:
         """``X @ W.T + b`` (and relu) in float32, for a weight of half precision."""
         return half_linear(xp, f"{name}_dynamic_fp16", x, p, relu)
@@ -213,6 +224,7 @@ _declare_linear(True)
     f"quantized::linear_leaky_relu(Tensor X, {_LINEAR} W_prepack, float Y_scale_i, int Y_zero_point_i, "
     "float negative_slope) -> Tensor Y",
     half="native",
+    type_rule=packed_linear_type,
 )
 def linear_leaky_relu(xp: Any, x: Any, p: Any, scale: float, zero_point: int, negative_slope: float) -> QTensor:
     """A quantised linear layer followed by leaky relu; nothing is rounded in between."""
@@ -224,6 +236,7 @@ def linear_leaky_relu(xp: Any, x: Any, p: Any, scale: float, zero_point: int, ne
 @library(
     f"quantized::linear_tanh(Tensor X, {_LINEAR} W_prepack, float Y_scale_i, int Y_zero_point_i) -> Tensor Y",
     half="native",
+    type_rule=packed_linear_type,
 )
 def linear_tanh(xp: Any, x: Any, p: Any, scale: float, zero_point: int) -> QTensor:
     """A quantised linear layer followed by tanh; nothing is rounded in between."""
@@ -378,7 +391,7 @@ def _declare_conv(rank: int) -> None:
     dot = "" if rank == 1 else ".new"
 
     def declare_run(full: str, relu: bool) -> None:
-        @library(f"{full}{dot}(Tensor qx, {base} packed_weight, {tail}", half="native")
+        @library(f"{full}{dot}(Tensor qx, {base} packed_weight, {tail}", half="native", type_rule=packed_conv_type)
         def run(xp: Any, x: Any, p: Any, scale: float, zero_point: int) -> QTensor:
             """The convolution (and relu) of a quantised tensor, quantised by the scale and zero point given."""
             return _conv(xp, full, x, p, scale, zero_point, rank, relu, False)
@@ -388,6 +401,7 @@ def _declare_conv(rank: int) -> None:
             @library(
                 f"{full}(Tensor qx, {base} weight, int[] stride, int[] padding, int[] dilation, int groups, {tail}",
                 half="native",
+                type_rule=packed_conv_type,
             )
             def run_old(
                 xp: Any,
@@ -406,7 +420,11 @@ def _declare_conv(rank: int) -> None:
     declare_run(name, False)
     declare_run(f"{name}_relu", True)
 
-    @library(f"{name}_dynamic(Tensor qx, {base} packed_weight, bool reduce_range=False) -> Tensor", half="native")
+    @library(
+        f"{name}_dynamic(Tensor qx, {base} packed_weight, bool reduce_range=False) -> Tensor",
+        half="native",
+        type_rule=packed_conv_type,
+    )
     def dynamic(xp: Any, x: Array, p: Any, reduce_range: bool) -> Array:
         """The convolution of a float32 tensor that is quantised by its own range, in float32."""
         return _conv_dynamic(xp, f"{name}_dynamic", x, p, reduce_range, rank, False)
@@ -432,12 +450,16 @@ def _declare_conv(rank: int) -> None:
 
     turned = f"quantized::conv_transpose{rank}d"
 
-    @library(f"{turned}(Tensor qx, {base} packed_weight, {tail}", half="native")
+    @library(f"{turned}(Tensor qx, {base} packed_weight, {tail}", half="native", type_rule=packed_conv_type)
     def transposed(xp: Any, x: Any, p: Any, scale: float, zero_point: int) -> QTensor:
         """The transposed convolution of a quantised tensor, quantised by the scale and zero point given."""
         return _conv(xp, turned, x, p, scale, zero_point, rank, False, True)
 
-    @library(f"{turned}_dynamic(Tensor qx, {base} packed_weight, bool reduce_range=False) -> Tensor", half="native")
+    @library(
+        f"{turned}_dynamic(Tensor qx, {base} packed_weight, bool reduce_range=False) -> Tensor",
+        half="native",
+        type_rule=packed_conv_type,
+    )
     def transposed_dynamic(xp: Any, x: Array, p: Any, reduce_range: bool) -> Array:
         """The transposed convolution of a float32 tensor that is quantised by its own range, in float32."""
         return _conv_dynamic(xp, f"{turned}_dynamic", x, p, reduce_range, rank, True)

@@ -32,6 +32,9 @@ from gpujit.ops.qtensor import (
     with_values,
 )
 from gpujit.ops.registry import by_full_name, library
+from gpujit.ops.rules import same_type, second_type
+from gpujit.ops.rules_products import pooled_type
+from gpujit.ops.rules_quantised import quantised_cat_type, quantised_matmul_type, quantised_pair_type
 from gpujit.support.errors import OpError, ShapeError
 
 
@@ -129,7 +132,11 @@ def _mul_number(xp: Any, op: str, x: Any, number: Any, relu: bool) -> QTensor:
 def _declare_binary(base: str, both: Callable[..., QTensor], number: Callable[..., QTensor], relu: bool) -> None:
     name = f"quantized::{base}_relu" if relu else f"quantized::{base}"
 
-    @library(f"{name}(Tensor qa, Tensor qb, float scale, int zero_point) -> Tensor qc", half="native")
+    @library(
+        f"{name}(Tensor qa, Tensor qb, float scale, int zero_point) -> Tensor qc",
+        half="native",
+        type_rule=quantised_pair_type,
+    )
     def tensors(xp: Any, a: Any, b: Any, scale: float, zero_point: int) -> QTensor:
         """The operation on two quantised tensors, quantised by the scale and zero point given."""
         return both(xp, name, a, b, scale, zero_point, relu)
@@ -157,11 +164,11 @@ def _declare_binary(base: str, both: Callable[..., QTensor], number: Callable[..
         """The operation on a quantised tensor and a tensor of one element."""
         return number(xp, name, x, value.item(), relu)
 
-    library(f"{name}.Scalar(Tensor qa, Scalar b) -> Tensor qc", half="native")(by_number)
-    library(f"{name}.Scalar2(Scalar b, Tensor qa) -> Tensor qc", half="native")(number_first)
+    library(f"{name}.Scalar(Tensor qa, Scalar b) -> Tensor qc", half="native", type_rule=same_type)(by_number)
+    library(f"{name}.Scalar2(Scalar b, Tensor qa) -> Tensor qc", half="native", type_rule=second_type)(number_first)
     old = f"quantized::{base}_scalar_relu" if relu else f"quantized::{base}_scalar"
-    library(f"{old}(Tensor qa, Scalar b) -> Tensor qc", half="native")(by_number)
-    library(f"{old}.Tensor(Tensor qa, Tensor b) -> Tensor qc", half="native")(by_element)
+    library(f"{old}(Tensor qa, Scalar b) -> Tensor qc", half="native", type_rule=same_type)(by_number)
+    library(f"{old}.Tensor(Tensor qa, Tensor b) -> Tensor qc", half="native", type_rule=same_type)(by_element)
 
 
 for _relu in (False, True):
@@ -202,7 +209,11 @@ def concatenate(
 
 
 def _declare_cat(name: str, relu: bool) -> None:
-    @library(f"quantized::{name}(Tensor[] qx, int dim, float? scale, int? zero_point) -> Tensor", half="native")
+    @library(
+        f"quantized::{name}(Tensor[] qx, int dim, float? scale, int? zero_point) -> Tensor",
+        half="native",
+        type_rule=quantised_cat_type,
+    )
     def cat(xp: Any, tensors: Sequence[Any], dim: int, scale: float | None, zero_point: int | None) -> QTensor:
         """Quantised tensors one after the other along ``dim``."""
         return concatenate(xp, f"quantized::{name}", tensors, dim, scale, zero_point, relu, False)
@@ -212,7 +223,11 @@ _declare_cat("cat", False)
 _declare_cat("cat_relu", True)
 
 
-@library("quantized::matmul(Tensor qa, Tensor qb, float scale, int zero_point) -> Tensor qc", half="native")
+@library(
+    "quantized::matmul(Tensor qa, Tensor qb, float scale, int zero_point) -> Tensor qc",
+    half="native",
+    type_rule=quantised_matmul_type,
+)
 def quantized_matmul(xp: Any, a: Any, b: Any, scale: float, zero_point: int) -> QTensor:
     """The matrix product of two quantised tensors, quantised by the scale and zero point given."""
     _operands("quantized::matmul", a, b)
@@ -233,7 +248,7 @@ def clamp_values(xp: Any, op: str, x: QTensor, low: Any, high: Any) -> QTensor:
     return with_values(x, y.copy() if y is x.values else y)
 
 
-@library("quantized::relu6(Tensor qx, bool inplace=False) -> Tensor", half="native")
+@library("quantized::relu6(Tensor qx, bool inplace=False) -> Tensor", half="native", type_rule=same_type)
 def relu6(xp: Any, x: Any, inplace: bool) -> QTensor:
     """The quantised tensor between 0 and 6; ``inplace`` writes it into the input."""
     check_quantised("quantized::relu6", qx=x)
@@ -244,14 +259,18 @@ def relu6(xp: Any, x: Any, inplace: bool) -> QTensor:
     return y
 
 
-@library("quantized::clamp(Tensor qx, Scalar? min=None, Scalar? max=None) -> Tensor qy", half="native")
+@library(
+    "quantized::clamp(Tensor qx, Scalar? min=None, Scalar? max=None) -> Tensor qy", half="native", type_rule=same_type
+)
 def clamp(xp: Any, x: Any, low: Any, high: Any) -> QTensor:
     """The quantised tensor between two bounds."""
     check_quantised("quantized::clamp", qx=x)
     return clamp_values(xp, "quantized::clamp", x, low, high)
 
 
-@library("quantized::threshold(Tensor qx, Scalar threshold, Scalar value) -> Tensor qy", half="native")
+@library(
+    "quantized::threshold(Tensor qx, Scalar threshold, Scalar value) -> Tensor qy", half="native", type_rule=same_type
+)
 def threshold(xp: Any, x: Any, bound: Any, value: Any) -> QTensor:
     """The quantised tensor with ``value`` where it is not above the threshold."""
     check_quantised("quantized::threshold", qx=x)
@@ -264,6 +283,7 @@ def threshold(xp: Any, x: Any, bound: Any, value: Any) -> QTensor:
     "quantized::leaky_relu(Tensor qx, Scalar negative_slope, bool inplace, float output_scale, int output_zero_point)"
     " -> Tensor",
     half="native",
+    type_rule=same_type,
 )
 def leaky_relu(xp: Any, x: Any, negative_slope: Any, inplace: bool, scale: float, zero_point: int) -> QTensor:
     """Leaky relu, quantised by the scale and zero point given."""
@@ -316,7 +336,7 @@ def _declare_through_float(name: str, arguments: str, target: str, adapt: Callab
     op = f"quantized::{name}"
     at = [a.split()[1] for a in arguments.split(", ")].index("output_scale")
 
-    @library(f"{op}({arguments}) -> Tensor", half="native")
+    @library(f"{op}({arguments}) -> Tensor", half="native", type_rule=same_type)
     def run(xp: Any, x: Any, *args: Any) -> QTensor:
         """The plain operator's result for the dequantised tensor, quantised by the scale and zero point given."""
         check_quantised(op, input=x)
@@ -369,6 +389,7 @@ def _declare_batch_norm(op: str, head: str, relu: bool) -> None:
     @library(
         f"{op}(Tensor {head}, Tensor? weight, Tensor? bias, Tensor mean, Tensor var, float eps, {_OUT}) -> Tensor",
         half="native",
+        type_rule=same_type,
     )
     def run(
         xp: Any, x: Any, weight: Any, bias: Any, mean: Array, var: Array, eps: float, scale: float, zero_point: int
@@ -386,7 +407,7 @@ _declare_batch_norm("aten::quantized_batch_norm", "input", False)
 def _declare_max_pool(text: str, target: str) -> None:
     name = text.partition("(")[0]
 
-    @library(text, half="native")
+    @library(text, half="native", type_rule=pooled_type)
     def run(xp: Any, x: Any, *args: Any) -> QTensor:
         """The largest integer of each window, under the input's scale."""
         check_quantised(name, input=x)

@@ -13,6 +13,7 @@ from gpujit.ir.values import Array, QTensor
 from gpujit.ops.quantized_layers import LinearPackedParams, dynamic_linear, half_linear
 from gpujit.ops.registry import library
 from gpujit.ops.rnn import Spans, check_not_training, gru_pointwise, lstm_pointwise, packed_spans, rows_of, unrow
+from gpujit.ops.rules_products import cell_type, lstm_cell_type, lstm_type, rnn_type
 from gpujit.support.errors import OpError, ShapeError
 
 _CELL = "__torch__.torch.classes.rnn.CellParamsBase"
@@ -82,7 +83,8 @@ def _run(
     f"aten::quantized_lstm.input(Tensor input, Tensor[] hx, {_CELL}[] params, bool has_biases, int num_layers, "
     "float dropout, bool train, bool bidirectional, bool batch_first, *, ScalarType? dtype=None, "
     "bool use_dynamic=False)"
-    " -> (Tensor, Tensor, Tensor)"
+    " -> (Tensor, Tensor, Tensor)",
+    type_rule=lstm_type,
 )
 def quantized_lstm_input(
     xp: Any,
@@ -109,7 +111,8 @@ def quantized_lstm_input(
 @library(
     f"aten::quantized_lstm.data(Tensor data, Tensor batch_sizes, Tensor[] hx, {_CELL}[] params, bool has_biases, "
     "int num_layers, float dropout, bool train, bool bidirectional, *, ScalarType? dtype=None, bool use_dynamic=False)"
-    " -> (Tensor, Tensor, Tensor)"
+    " -> (Tensor, Tensor, Tensor)",
+    type_rule=lstm_type,
 )
 def quantized_lstm_data(
     xp: Any,
@@ -135,7 +138,8 @@ def quantized_lstm_data(
 @library(
     f"aten::quantized_gru.input(Tensor input, Tensor hx, {_CELL}[] params, bool has_biases, int num_layers, "
     "float dropout, "
-    "bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)"
+    "bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)",
+    type_rule=rnn_type,
 )
 def quantized_gru_input(
     xp: Any,
@@ -159,7 +163,8 @@ def quantized_gru_input(
 
 @library(
     f"aten::quantized_gru.data(Tensor data, Tensor batch_sizes, Tensor hx, {_CELL}[] params, bool has_biases, "
-    "int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)"
+    "int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)",
+    type_rule=rnn_type,
 )
 def quantized_gru_data(
     xp: Any,
@@ -186,7 +191,8 @@ def quantized_gru_data(
 @library(
     f"quantized::quantized_lstm_cell_dynamic(Tensor input, Tensor[] hx, {_LINEAR} w_ih, {_LINEAR} w_hh, "
     "Tensor bias_ih, "
-    "Tensor bias_hh) -> (Tensor, Tensor)"
+    "Tensor bias_hh) -> (Tensor, Tensor)",
+    type_rule=lstm_cell_type,
 )
 def quantized_lstm_cell_dynamic(
     xp: Any, x: Array, hx: Sequence[Array], w_ih: Any, w_hh: Any, b_ih: Array, b_hh: Array
@@ -200,7 +206,8 @@ def quantized_lstm_cell_dynamic(
 
 @library(
     f"quantized::quantized_gru_cell_dynamic(Tensor input, Tensor hx, {_LINEAR} w_ih, {_LINEAR} w_hh, Tensor b_ih, "
-    "Tensor b_hh) -> Tensor"
+    "Tensor b_hh) -> Tensor",
+    type_rule=cell_type,
 )
 def quantized_gru_cell_dynamic(xp: Any, x: Array, h: Array, w_ih: Any, w_hh: Any, b_ih: Array, b_hh: Array) -> Array:
     """The next hidden state; the biases are the packed ones."""
@@ -211,7 +218,10 @@ def quantized_gru_cell_dynamic(xp: Any, x: Array, h: Array, w_ih: Any, w_hh: Any
 def _declare_plain_cell(kind: str, activate: Callable[[Any, Array], Array]) -> None:
     op = f"quantized::quantized_rnn_{kind}_cell_dynamic"
 
-    @library(f"{op}(Tensor input, Tensor hx, {_LINEAR} w_ih, {_LINEAR} w_hh, Tensor b_ih, Tensor b_hh) -> Tensor")
+    @library(
+        f"{op}(Tensor input, Tensor hx, {_LINEAR} w_ih, {_LINEAR} w_hh, Tensor b_ih, Tensor b_hh) -> Tensor",
+        type_rule=cell_type,
+    )
     def cell(xp: Any, x: Array, h: Array, w_ih: Any, w_hh: Any, b_ih: Array, b_hh: Array) -> Array:
         """The next hidden state; the biases are the packed ones."""
         y = dynamic_linear(xp, op, x, w_ih, False)

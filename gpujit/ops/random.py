@@ -23,6 +23,7 @@ from gpujit.ops.rules_reduce import multinomial_type
 from gpujit.ops.rules_views import (
     cast_type,
     normal_sized_type,
+    normal_type,
     permutation_type,
     second_sized_type,
     sized_type,
@@ -476,7 +477,7 @@ def _declare_normal() -> None:
         ("Tensor_Tensor", "Tensor mean, Tensor std", tensor_tensor),
     ):
         text = f"{op}.{overload}({arguments}, *, {_GENERATOR}) -> Tensor"
-        library(text, half="native", effects=True, out=f"{overload}_out")(body)
+        library(text, half="native", effects=True, out=f"{overload}_out", type_rule=normal_type)(body)
     sized = "float mean, float std, SymInt[] size, *, "
     library(
         f"{op}.float_float({sized}{_GENERATOR}, {OPTIONS}) -> Tensor",

@@ -9,11 +9,11 @@ import numpy as np
 
 from gpujit.ir.dtypes import INT64
 from gpujit.ir.values import Array, Device
-from gpujit.ops.create import OPTIONS, new_empty_array
+from gpujit.ops.create import OPTIONS, fills, new_empty_array
 from gpujit.ops.layout import cast, dtype_of, module_for, out_forms
 from gpujit.ops.promotion import COMPLEX64, DEFAULT_FLOAT
-from gpujit.ops.registry import fits, library
-from gpujit.ops.rules_views import arange_start_type, arange_type, eye_m_type, eye_type, spaced_type
+from gpujit.ops.registry import library
+from gpujit.ops.rules_views import arange_start_type, arange_type, closed_range_type, eye_m_type, eye_type, spaced_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
@@ -74,7 +74,7 @@ def _blocks_into(xp: Any, out: Array, start: Any, step: Any) -> None:
 def _ranged_into(xp: Any, out: Array, start: Any, end: Any, step: Any, dtype: int | None, *options: Any) -> Any:
     integers = all(isinstance(v, int) for v in (start, end, step))
     target = dtype_of(dtype, "aten::arange") if dtype is not None else INT64 if integers else DEFAULT_FLOAT
-    if out.ndim != 1 or out.dtype != target or out.dtype.kind not in "iuf" or not step:
+    if out.ndim != 1 or not fills(out, out.shape, target, dtype, options) or target.kind not in "iuf" or not step:
         return NotImplemented
     if target == INT64:
         start, end, step = int(start), int(end), int(step)
@@ -163,8 +163,14 @@ def _declare_closed_range() -> None:
         """``start``, ``start + 1``, ... up to and including ``end``."""
         return closed(xp, start, end, 1, *options)
 
-    library(f"aten::range.step(Scalar start, Scalar end, Scalar step=1, *, {OPTIONS}) -> Tensor", half="native")(closed)
-    library(f"aten::range(Scalar start, Scalar end, *, {OPTIONS}) -> Tensor", half="native")(closed_by_one)
+    library(
+        f"aten::range.step(Scalar start, Scalar end, Scalar step=1, *, {OPTIONS}) -> Tensor",
+        half="native",
+        type_rule=closed_range_type,
+    )(closed)
+    library(
+        f"aten::range(Scalar start, Scalar end, *, {OPTIONS}) -> Tensor", half="native", type_rule=closed_range_type
+    )(closed_by_one)
 
 
 _declare_closed_range()
@@ -247,7 +253,7 @@ _declare_spaces()
 
 
 def _eye_into(xp: Any, out: Array, n: int, m: int, dtype: int | None, *options: Any) -> Any:
-    if not fits(out, (n, m), DEFAULT_FLOAT if dtype is None else dtype_of(dtype, "aten::eye")):
+    if not fills(out, (n, m), DEFAULT_FLOAT, dtype, options):
         return NotImplemented
     out.fill(0)
     i = xp.arange(min(n, m))

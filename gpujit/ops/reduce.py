@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpujit.ir.dtypes import BOOL_, INT64
+from gpujit.ir.dtypes import BOOL_, HALF_TYPES, INT64, numpy_dtype
 from gpujit.ir.values import Array
-from gpujit.ops.axes import axes_of, in_dtype, need_floating, need_real, reduced_count, sum_squares, to_asked, total
+from gpujit.ops.axes import (
+    axes_of,
+    in_dtype,
+    need_floating,
+    need_real,
+    reduced_count,
+    reduced_shape,
+    sum_squares,
+    to_asked,
+    total,
+)
+from gpujit.ops.into import fits
 from gpujit.ops.registry import out_form, reduction
 from gpujit.ops.rules_reduce import reduced_dims_type, reduced_pair_type, reduced_type, sum_to_size_type
 from gpujit.support.errors import DTypeError, ShapeError
@@ -25,17 +36,41 @@ def _sum(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool, code: in
     return in_dtype(total(m, x, axes, keepdim), half)
 
 
+def _sum_into(m: Any, out: Array, x: Array, dim: list[int] | None, keepdim: bool, code: int | None) -> Any:
+    axes = axes_of(x.ndim, dim, "aten::sum")
+    integers = x.dtype.kind in "bui"
+    if code is not None and numpy_dtype(code) != x.dtype:
+        return NotImplemented
+    if not fits(out, reduced_shape(x.shape, axes, keepdim), INT64 if integers and code is None else x.dtype):
+        return NotImplemented
+    if integers:
+        m.add.reduce(x, axes, out.dtype, out, keepdim)
+    else:
+        total(m, x, axes, keepdim, out)
+    return None
+
+
+def _sum_all_into(m: Any, out: Array, x: Array, code: int | None) -> Any:
+    return _sum_into(m, out, x, None, False, code)
+
+
 @reduction(
     "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
     out="IntList_out",
     type_rule=reduced_type("sum"),
+    into=_sum_into,
 )
 def sum_dim(m: Any, x: Array, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """Sum over ``dim`` (all dims when None or empty); integers and bools sum to int64."""
     return _sum(m, x, axes_of(x.ndim, dim, "aten::sum"), keepdim, dtype)
 
 
-@reduction("aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor", out="out", type_rule=reduced_type("sum"))
+@reduction(
+    "aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+    out="out",
+    type_rule=reduced_type("sum"),
+    into=_sum_all_into,
+)
 def sum_all(m: Any, x: Array, dtype: int | None) -> Array:
     """Sum of all elements; integers and bools sum to int64."""
     return _sum(m, x, None, False, dtype)
@@ -60,7 +95,24 @@ def _prod(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool, code: i
     return in_dtype(m.multiply.reduce(x, axes, dtype, None, keepdim), half)
 
 
-@reduction("aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor", type_rule=reduced_type("sum"))
+def _prod_into(m: Any, out: Array, x: Array, dim: int | None, keepdim: bool, code: int | None) -> Any:
+    axes = axes_of(x.ndim, dim, "aten::prod")
+    dtype = INT64 if code is None and x.dtype.kind in "bui" else x.dtype
+    if (code is not None and numpy_dtype(code) != dtype) or dtype in HALF_TYPES:
+        return NotImplemented
+    if not fits(out, reduced_shape(x.shape, axes, keepdim), dtype):
+        return NotImplemented
+    m.multiply.reduce(x, axes, dtype, out, keepdim)
+    return None
+
+
+def _prod_all_into(m: Any, out: Array, x: Array, code: int | None) -> Any:
+    return _prod_into(m, out, x, None, False, code)
+
+
+@reduction(
+    "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor", type_rule=reduced_type("sum"), into=_prod_all_into
+)
 def prod_all(m: Any, x: Array, dtype: int | None) -> Array:
     """Product of all elements; integers and bools multiply to int64."""
     return _prod(m, x, None, False, dtype)
@@ -70,6 +122,7 @@ def prod_all(m: Any, x: Array, dtype: int | None) -> Array:
     "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
     out="int_out",
     type_rule=reduced_type("sum"),
+    into=_prod_into,
 )
 def prod_dim(m: Any, x: Array, dim: int, keepdim: bool, dtype: int | None) -> Array:
     """Product along ``dim``; integers and bools multiply to int64."""
@@ -92,7 +145,24 @@ def _mean(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool, code: i
     return y if half is None else y.astype(half)
 
 
-@reduction("aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor", type_rule=reduced_type("same"))
+def _mean_into(m: Any, out: Array, x: Array, dim: list[int] | None, keepdim: bool, code: int | None) -> Any:
+    axes = axes_of(x.ndim, dim, "aten::mean")
+    if x.dtype.kind in "bui" or (code is not None and numpy_dtype(code) != x.dtype):
+        return NotImplemented
+    if not fits(out, reduced_shape(x.shape, axes, keepdim), x.dtype):
+        return NotImplemented
+    total(m, x, axes, keepdim, out)
+    m.true_divide(out, reduced_count(x.shape, axes), out=out)
+    return None
+
+
+def _mean_all_into(m: Any, out: Array, x: Array, code: int | None) -> Any:
+    return _mean_into(m, out, x, None, False, code)
+
+
+@reduction(
+    "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor", type_rule=reduced_type("same"), into=_mean_all_into
+)
 def mean_all(m: Any, x: Array, dtype: int | None) -> Array:
     """Mean of all elements; NaN when there are none."""
     return _mean(m, x, None, False, dtype)
@@ -102,6 +172,7 @@ def mean_all(m: Any, x: Array, dtype: int | None) -> Array:
     "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
     out="out",
     type_rule=reduced_type("same"),
+    into=_mean_into,
 )
 def mean_dim(m: Any, x: Array, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """Mean over ``dim`` (all dims when None or empty)."""
@@ -130,7 +201,13 @@ def nanmean(m: Any, x: Array, dim: list[int] | None, keepdim: bool, dtype: int |
 
 
 def moments(
-    m: Any, x: Array, axes: tuple[int, ...] | None, correction: float, keepdim: bool, op: str
+    m: Any,
+    x: Array,
+    axes: tuple[int, ...] | None,
+    correction: float,
+    keepdim: bool,
+    op: str,
+    out: Array | None = None,
 ) -> tuple[Array, Array]:
     """Variance and mean over ``axes``; the divisor is the count less ``correction``, never below zero."""
     need_floating(x, op)
@@ -141,7 +218,7 @@ def moments(
         squares = total(m, d.real * d.real + d.imag * d.imag, axes, keepdim)
     else:
         squares = sum_squares(m, d, axes, keepdim)
-    var = m.true_divide(squares, squares.dtype.type(max(n - correction, 0)))
+    var = m.true_divide(squares, squares.dtype.type(max(n - correction, 0)), out=out)
     if not keepdim:
         mean = mean.reshape(var.shape)
     return var, mean
@@ -152,6 +229,29 @@ def _declare_variances(name: str, root: bool, with_mean: bool) -> None:
     op = f"aten::{name}"
     returns = "(Tensor, Tensor)" if with_mean else "Tensor"
 
+    def into(m: Any, out: Any, x: Array, axes: tuple[int, ...] | None, correction: float, keepdim: bool) -> Any:
+        var, mean = out if with_mean else (out, None)
+        shape = reduced_shape(x.shape, axes, keepdim)
+        if x.dtype.kind != "f" or not fits(var, shape, x.dtype) or not (mean is None or fits(mean, shape, x.dtype)):
+            return NotImplemented
+        _, centre = moments(m, x, axes, correction, keepdim, op, var)
+        if root:
+            m.sqrt(var, out=var)
+        if mean is not None:
+            mean[...] = centre
+        return None
+
+    def all_into(m: Any, out: Any, x: Array, unbiased: bool) -> Any:
+        return into(m, out, x, None, 1 if unbiased else 0, False)
+
+    def dim_into(m: Any, out: Any, x: Array, dim: list[int] | None, unbiased: bool, keepdim: bool) -> Any:
+        return into(m, out, x, axes_of(x.ndim, dim, op), 1 if unbiased else 0, keepdim)
+
+    def correction_into(
+        m: Any, out: Any, x: Array, dim: list[int] | None, correction: float | None, keepdim: bool
+    ) -> Any:
+        return into(m, out, x, axes_of(x.ndim, dim, op), 1 if correction is None else correction, keepdim)
+
     def finish(m: Any, x: Array, axes: tuple[int, ...] | None, correction: float, keepdim: bool) -> Any:
         var, mean = moments(m, x, axes, correction, keepdim, op)
         if root:
@@ -160,13 +260,15 @@ def _declare_variances(name: str, root: bool, with_mean: bool) -> None:
 
     rule = reduced_pair_type("real", "same") if with_mean else reduced_type("real")
 
-    @reduction(f"{op}(Tensor self, bool unbiased=True) -> {returns}", type_rule=rule)
+    @reduction(f"{op}(Tensor self, bool unbiased=True) -> {returns}", type_rule=rule, into=all_into)
     def over_all(m: Any, x: Array, unbiased: bool) -> Any:
         """The spread of all elements, with the count less one as divisor when ``unbiased``."""
         return finish(m, x, None, 1 if unbiased else 0, False)
 
     @reduction(
-        f"{op}.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> {returns}", type_rule=rule
+        f"{op}.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> {returns}",
+        type_rule=rule,
+        into=dim_into,
     )
     def over_dim(m: Any, x: Array, dim: list[int] | None, unbiased: bool, keepdim: bool) -> Any:
         """The spread over ``dim``, with the count less one as divisor when ``unbiased``."""
@@ -174,7 +276,7 @@ def _declare_variances(name: str, root: bool, with_mean: bool) -> None:
 
     head = "Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False"
 
-    @reduction(f"{op}.correction({head}) -> {returns}", type_rule=rule)
+    @reduction(f"{op}.correction({head}) -> {returns}", type_rule=rule, into=correction_into)
     def with_correction(m: Any, x: Array, dim: list[int] | None, correction: float | None, keepdim: bool) -> Any:
         """The spread over ``dim``, with the count less ``correction`` (1 when None) as divisor."""
         return finish(m, x, axes_of(x.ndim, dim, op), 1 if correction is None else correction, keepdim)
@@ -211,13 +313,30 @@ def _declare_truth(name: str) -> None:
         y = x.all(axis=axes, keepdims=keepdim) if every else x.any(axis=axes, keepdims=keepdim)
         return y if x.dtype.char != "B" else y.astype(x.dtype)
 
-    @reduction(f"{op}(Tensor self) -> Tensor", type_rule=reduced_type("truth"))
+    def truth_into(m: Any, out: Array, x: Array, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
+        if x.dtype.char == "B" or not fits(out, reduced_shape(x.shape, axes, keepdim), BOOL_):
+            return NotImplemented
+        (x.all if every else x.any)(axis=axes, out=out, keepdims=keepdim)
+        return None
+
+    def all_into(m: Any, out: Array, x: Array) -> Any:
+        return truth_into(m, out, x, None, False)
+
+    def dims_into(m: Any, out: Array, x: Array, dim: Any, keepdim: bool) -> Any:
+        axes = axes_of(x.ndim, dim, op)
+        whole = axes is None and isinstance(dim, list) and not dim
+        return NotImplemented if whole else truth_into(m, out, x, axes, keepdim)
+
+    @reduction(f"{op}(Tensor self) -> Tensor", type_rule=reduced_type("truth"), into=all_into)
     def over_all(m: Any, x: Array) -> Array:
         """Whether any (all) of the elements are true; NaN is true."""
         return truth(m, x, None, False)
 
     @reduction(
-        f"{op}.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", out="out", type_rule=reduced_type("truth")
+        f"{op}.dim(Tensor self, int dim, bool keepdim=False) -> Tensor",
+        out="out",
+        type_rule=reduced_type("truth"),
+        into=dims_into,
     )
     def over_dim(m: Any, x: Array, dim: int, keepdim: bool) -> Array:
         """Whether any (all) of the elements along ``dim`` are true."""
@@ -227,6 +346,7 @@ def _declare_truth(name: str) -> None:
         f"{op}.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor",
         out="dims_out",
         type_rule=reduced_dims_type,
+        into=dims_into,
     )
     def over_dims(m: Any, x: Array, dim: list[int] | None, keepdim: bool) -> Array:
         """Whether any (all) of the elements over ``dim`` are true; an empty list reduces nothing, None everything."""
@@ -266,7 +386,17 @@ def _count(m: Any, x: Array, axes: tuple[int, ...] | None) -> Array:
     return m.add.reduce(x if x.dtype == BOOL_ else x != 0, axes, INT64)
 
 
-@reduction("aten::count_nonzero(Tensor self, int? dim=None) -> Tensor", type_rule=reduced_type("index"))
+def _count_into(m: Any, out: Array, x: Array, dim: Any) -> Any:
+    axes = axes_of(x.ndim, dim, "aten::count_nonzero")
+    if not fits(out, reduced_shape(x.shape, axes, False), INT64):
+        return NotImplemented
+    m.add.reduce(x if x.dtype == BOOL_ else x != 0, axes, INT64, out)
+    return None
+
+
+@reduction(
+    "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor", type_rule=reduced_type("index"), into=_count_into
+)
 def count_nonzero(m: Any, x: Array, dim: int | None) -> Array:
     """How many elements along ``dim`` (of all, when None) are not zero, int64."""
     return _count(m, x, axes_of(x.ndim, dim, "aten::count_nonzero"))
@@ -276,6 +406,7 @@ def count_nonzero(m: Any, x: Array, dim: int | None) -> Array:
     "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor",
     out="dim_IntList_out",
     type_rule=reduced_type("index"),
+    into=_count_into,
 )
 def count_nonzero_dims(m: Any, x: Array, dim: list[int]) -> Array:
     """How many elements over ``dim`` are not zero, int64; NaN counts."""

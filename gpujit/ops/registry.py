@@ -24,8 +24,10 @@ from gpujit.ir.dtypes import BOOL_, FLOAT32, HALF_TYPES, INT64, kind_of
 from gpujit.ir.schema import Schema, operator_name, parse_schema
 from gpujit.ir.types import NUMBER, TENSOR, ListType, OptionalType
 from gpujit.ir.values import Array
+from gpujit.ops.into import OfBody, by_body, elementwise
 from gpujit.ops.promotion import can_cast, compute_type, promote, real_of, result_type, to_floating
-from gpujit.support.errors import DTypeError, GpujitError, InternalError, OpError, ShapeError
+from gpujit.ops.refusals import RAW_ERRORS, refusal
+from gpujit.support.errors import DTypeError, InternalError, ShapeError
 
 Body = Callable[..., Any]
 TypeRule = Callable[..., Any]
@@ -191,15 +193,16 @@ def pointwise(
             ``self`` or ``other``.
         refuse: kinds of the promoted dtype (``bool``, ``integer``, ``floating``, ``complex``) that raise DTypeError,
             each with what to do instead; ``bool operand`` stands for a bool among the operands.
-        into: the out-variant; True when the body is a chain of ufuncs of ``m``, each of which reads, of all that was
-            computed before, the last one's result only: it then serves as its own out-variant.
+        into: the out-variant; by default the body runs on one part of the result after the other. True when the body is
+            a chain of ufuncs of ``m``, each of which reads, of all that was computed before, the last one's result
+            only: they then write into the given array.
     """
 
     def declare(body: Body) -> Body:
         op = add_op(
             Op(
                 text, "pointwise", body, type_rule=type_rule, onnx=onnx, result=result, operands=operands, refuse=refuse,
-                into=_by_body(body) if into is True else into or None,
+                into=by_body(body) if into is True else into or (None if result == "any" else elementwise(body)),
             )
         )  # fmt: skip
         _derive(op, inplace, out)
@@ -214,7 +217,7 @@ def reduction(
     half: str = "float32",
     inplace: bool = False,
     out: str | None = None,
-    into: Body | None = None,
+    into: Body | OfBody | None = None,
     type_rule: TypeRule | None = None,
     onnx: object = None,
 ) -> Callable[[Body], Body]:
@@ -225,7 +228,9 @@ def reduction(
     """
 
     def declare(body: Body) -> Body:
-        op = add_op(Op(text, "reduction", body, half=half, type_rule=type_rule, onnx=onnx, into=into))
+        op = add_op(
+            Op(text, "reduction", body, half=half, type_rule=type_rule, onnx=onnx, into=_out_variant(body, into))
+        )
         _derive(op, inplace, out)
         return body
 
@@ -239,7 +244,7 @@ def library(
     effects: bool = False,
     inplace: bool = False,
     out: str | None = None,
-    into: Body | None = None,
+    into: Body | OfBody | None = None,
     type_rule: TypeRule | None = None,
     onnx: object = None,
 ) -> Callable[[Body], Body]:
@@ -247,7 +252,16 @@ def library(
 
     def declare(body: Body) -> Body:
         op = add_op(
-            Op(text, "library", body, half=half, effects=effects, type_rule=type_rule, onnx=onnx, into=into)
+            Op(
+                text,
+                "library",
+                body,
+                half=half,
+                effects=effects,
+                type_rule=type_rule,
+                onnx=onnx,
+                into=_out_variant(body, into),
+            )
         )
         _derive(op, inplace, out)
         return body
@@ -267,14 +281,35 @@ def view(text: str, *, type_rule: TypeRule | None = None, onnx: object = None) -
     return declare
 
 
-def prim(text: str, *, effects: bool = False, type_rule: TypeRule | None = None) -> Callable[[Body], Body]:
-    """Declare an operator on Python values; the body takes no array module."""
+def _out_variant(body: Body, into: Body | OfBody | None) -> Body | None:
+    return into.make(body) if isinstance(into, OfBody) else into
+
+
+def prim(
+    text: str, *, effects: bool = False, type_rule: TypeRule | None = None, may_fail: bool = False
+) -> Callable[[Body], Body]:
+    """Declare an operator on Python values; the body takes no array module.
+
+    ``may_fail``: it may raise errors of Python's own, such as MemoryError, which become the operator's.
+    """
 
     def declare(body: Body) -> Body:
-        add_op(Op(text, "prim", body, effects=effects, type_rule=type_rule))
+        op = add_op(Op(text, "prim", body, effects=effects, type_rule=type_rule))
+        if may_fail:
+            op.body = _explained(op, body)
         return body
 
     return declare
+
+
+def _explained(op: Op, body: Body) -> Body:
+    def call(*args: Any) -> Any:
+        try:
+            return body(*args)
+        except RAW_ERRORS as error:
+            raise refusal(op, args, error) from error
+
+    return call
 
 
 def _derive(op: Op, inplace: bool, out: str | None) -> None:
@@ -332,7 +367,7 @@ def _make_kernel(op: Op, xp: Any) -> Callable[..., Any]:
     if op.kind == "pointwise":
         return _pointwise_kernel(op, xp)
     if op.kind == "view":
-        return _view_kernel(op, xp)
+        return _explained(op, partial(op.body, xp))
     return _edge_kernel(op, xp)
 
 
@@ -403,35 +438,6 @@ def _make_out_kernel(op: Op, xp: Any, name: str) -> Callable[..., Any]:
     from gpujit.ops.out_variants import out_kernel
 
     return out_kernel(op, xp, name)
-
-
-def fits(out: Array, shape: Sequence[int], dtype: Any) -> bool:
-    """Whether a result of this shape and dtype can be computed in ``out``."""
-    return out.shape == tuple(shape) and bool(out.dtype == dtype)
-
-
-class _Bound:
-    """An array module whose ufuncs write into one array."""
-
-    __slots__ = ("_out", "_xp")
-
-    def __init__(self, xp: Any, out: Array) -> None:
-        self._xp = xp
-        self._out = out
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._xp, name)
-        return partial(found, out=self._out) if isinstance(found, self._xp.ufunc) else found
-
-
-def _by_body(body: Body) -> Body:
-    def into(m: Any, out: Array, *args: Any) -> None:
-        y = body(_Bound(m, out), *args)
-        # Some bodies copy where there is nothing to compute.
-        if y is not out:
-            out[...] = y
-
-    return into
 
 
 def operand_positions(op: Op) -> tuple[int, ...]:
@@ -511,74 +517,6 @@ class _Memo(dict[Any, Any]):
 _KIND_NAMES = ("bool", "integer", "floating", "complex")
 
 
-# What bodies raise for inputs that do not fit when they leave it to the array module to find out.
-_RAW = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError, TypeError,
-    ValueError,
-)  # fmt: skip
-
-
-def found_text(op: Op, args: Sequence[Any]) -> str:
-    """The arguments of a call for an error message: ``self float32[2, 3], dim 4``."""
-    parts = [f"{a.name or i} {_value_text(x)}" for i, (a, x) in enumerate(zip(op.schema.arguments, args, strict=False))]
-    return ", ".join(parts) or "no arguments"
-
-
-def _value_text(value: Any) -> str:
-    dtype = getattr(value, "dtype", None)
-    if dtype is not None:
-        return f"{dtype}[{', '.join(map(str, getattr(value, 'shape', ())))}]"
-    if isinstance(value, (list, tuple)):
-        shown = [_value_text(v) for v in value[:8]]
-        return f"[{', '.join([*shown, *(['...'] if len(value) > 8 else [])])}]"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + "..."
-
-
-def _refusal(op: Op, args: Sequence[Any], error: Exception) -> Exception:
-    """The operator's own error for what an array module or Python says about its arguments; others as they are.
-
-    The body is asked first: what ends up here are the mistakes that no check of its own names better.
-    """
-    if isinstance(error, GpujitError):
-        return error
-    text = str(error).strip().split("\n")[0][:300]
-    arrays = [x for x in args if hasattr(x, "dtype")]
-    found = f"it was called with {found_text(op, args)}"
-    if isinstance(error, MemoryError) or any(
-        words in text for words in ("array is too big", "Maximum allowed", "too large", "dimensions exceeded")
-    ):
-        reason = f"the result, or a part of it, is too large for memory ({text or 'no memory left'})"
-        return OpError(f"{op.full_name}: {reason}; {found}, use smaller sizes", code="memory")
-    if "broadcast" in text:
-        shapes = " and ".join(str(x.shape) for x in arrays)
-        return ShapeError(
-            f"{op.full_name}: shapes {shapes} do not broadcast; from the last dim on sizes must be equal or 1; {found}"
-        )
-    if "ufunc" in text:
-        dtypes = " and ".join(str(x.dtype) for x in arrays)
-        return DTypeError(
-            f"{op.full_name}: not defined for {dtypes}; cast the inputs to another dtype first; {found}"
-        )
-    if isinstance(error, OverflowError):
-        dtype = arrays[0].dtype if arrays else "of the result"
-        return OpError(f"{op.full_name}: a number does not fit the dtype {dtype} ({text}); {found}")
-    # No ShapeError: what it was about is not known.
-    return OpError(f"{op.full_name}: the arguments do not fit together ({type(error).__name__}: {text}); {found}")
-
-
-def _view_kernel(op: Op, xp: Any) -> Callable[..., Any]:
-    body = op.body
-
-    def call(*args: Any) -> Any:
-        try:
-            return body(xp, *args)
-        except _RAW as error:
-            raise _refusal(op, args, error) from error
-
-    return call
-
-
 def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
     body = op.body
     plan_for = partial(pointwise_plan, op)
@@ -622,8 +560,8 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
         if ready:
             try:
                 y = body(xp, *args)
-            except _RAW as error:
-                raise _refusal(op, args, error) from error
+            except RAW_ERRORS as error:
+                raise refusal(op, args, error) from error
             return finish(y, returned)
         values = list(args)
         any_array = False
@@ -643,8 +581,8 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
                     values[i] = asarray(values[i], dtype=compute)
         try:
             y = body(xp, *values)
-        except _RAW as error:
-            raise _refusal(op, args, error) from error
+        except RAW_ERRORS as error:
+            raise refusal(op, args, error) from error
         if returned is None and promoted in HALF_TYPES and y.dtype == FLOAT32:
             returned = promoted
         return finish(y, returned)
@@ -678,8 +616,8 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
                 return general(args)
             try:
                 y = body(xp, *args)
-            except _RAW as error:
-                raise _refusal(op, args, error) from error
+            except RAW_ERRORS as error:
+                raise refusal(op, args, error) from error
             if type(y) is ndarray and (y.dtype is plan[0] or plan[0] is None):
                 return y
             return finish(y, plan[0])
@@ -702,8 +640,8 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
                 return general(args)
             try:
                 y = body(xp, *args)
-            except _RAW as error:
-                raise _refusal(op, args, error) from error
+            except RAW_ERRORS as error:
+                raise refusal(op, args, error) from error
             if type(y) is ndarray and (y.dtype is plan[0] or plan[0] is None):
                 return y
             return finish(y, plan[0])
@@ -722,8 +660,8 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
             return general(args)
         try:
             y = body(xp, *args)
-        except _RAW as error:
-            raise _refusal(op, args, error) from error
+        except RAW_ERRORS as error:
+            raise refusal(op, args, error) from error
         if type(y) is ndarray and (y.dtype is plan[0] or plan[0] is None):
             return y
         return finish(y, plan[0])
@@ -756,8 +694,8 @@ def _edge_kernel(op: Op, xp: Any) -> Callable[..., Any]:
         def native(*args: Any) -> Any:
             try:
                 y = body(xp, *args)
-            except _RAW as error:
-                raise _refusal(op, args, error) from error
+            except RAW_ERRORS as error:
+                raise refusal(op, args, error) from error
             return y if type(y) is ndarray else edge(y)
 
         return native
@@ -784,15 +722,15 @@ def _edge_kernel(op: Op, xp: Any) -> Callable[..., Any]:
         if type(x) is ndarray and x.dtype not in HALF_TYPES:
             try:
                 y = body(xp, *args)
-            except _RAW as error:
-                raise _refusal(op, args, error) from error
+            except RAW_ERRORS as error:
+                raise refusal(op, args, error) from error
             return y if type(y) is ndarray else edge(y)
         seen: list[Any] = []
         values = [widen(v, seen) if i in tensors else v for i, v in enumerate(args)]
         try:
             y = body(xp, *values)
-        except _RAW as error:
-            raise _refusal(op, args, error) from error
+        except RAW_ERRORS as error:
+            raise refusal(op, args, error) from error
         # An explicit dtype says what comes back; so does a float32 operand beside half ones.
         if not seen or (dtype_at is not None and args[dtype_at] is not None):
             return edge(y)

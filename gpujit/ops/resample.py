@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpujit.ir.values import Array
+from gpujit.ops.into import by_parts, longest
 from gpujit.ops.pool import adaptive_avg_pool
 from gpujit.ops.registry import Body, Op, add_op, by_full_name, library
 from gpujit.ops.rules_products import interpolated_type, upsampled_type
@@ -287,7 +288,16 @@ def _declare(name: str, rank: int, mode: str, aligns: bool) -> None:
     # PyTorch lists the out= form of some of these behind the overload by factors.
     out_last = name.startswith("upsample_") or name in ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 
-    @library(f"{op}({arguments}) -> Tensor", half=half, out=None if out_last else "out", type_rule=upsampled_type)
+    def outer_dim(x: Array, *rest: Any) -> int | None:
+        return longest(x.shape[:-rank]) if x.ndim > rank + 1 else None
+
+    @library(
+        f"{op}({arguments}) -> Tensor",
+        half=half,
+        out=None if out_last else "out",
+        into=by_parts(outer_dim),
+        type_rule=upsampled_type,
+    )
     def plain(xp: Any, x: Array, output: list[int], *rest: Any) -> Array:
         """The input resampled to a size."""
         align, scales = (rest[0], rest[1:]) if aligns else (False, rest)
@@ -295,7 +305,7 @@ def _declare(name: str, rank: int, mode: str, aligns: bool) -> None:
 
     text = f"Tensor input, int[]? output_size{align_text}, float[]? scale_factors"
 
-    @library(f"{op}.vec({text}) -> Tensor", half=half, type_rule=upsampled_type)
+    @library(f"{op}.vec({text}) -> Tensor", half=half, into=by_parts(outer_dim), type_rule=upsampled_type)
     def by_factors(xp: Any, x: Array, size: list[int] | None, *rest: Any) -> Array:
         """The input resampled to a size or by factors."""
         return resample_vec(xp, op, x, size, rest[-1], rank, mode, bool(rest[0]) if aligns else False)
@@ -409,10 +419,9 @@ def _declare_builtins() -> None:
         (".scale_list", "int?", "int[]?"),
         (".size_list_scale_list", "int[]?", "int[]?"),
     ):
-        library(
-            f"aten::__upsample_bilinear{overload}(Tensor input, {size} size=None, {factor} scale_factor=None) -> Tensor",
-            type_rule=interpolated_type,
-        )(_bilinear)
+        head = f"aten::__upsample_bilinear{overload}"
+        text = f"{head}(Tensor input, {size} size=None, {factor} scale_factor=None) -> Tensor"
+        library(text, type_rule=interpolated_type)(_bilinear)
 
 
 def _interpolate(

@@ -56,7 +56,7 @@ class Unknown:
     def _refuse(self, *_: Any) -> NoReturn:
         raise NotKnown
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse  # type: ignore[assignment]
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _refuse
     __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = _refuse
     __bool__ = __int__ = __index__ = __float__ = __len__ = __iter__ = __getitem__ = __contains__ = _refuse
@@ -321,6 +321,16 @@ def second_type(x: Any, y: TensorType) -> TensorType:
 def floating_type(x: TensorType) -> TensorType:
     """The first argument's shape; integers and bools become the default float."""
     return tensor(floating(dtype_of(x)), x.shape)
+
+
+def frexp_type(x: TensorType) -> tuple[TensorType, TensorType]:
+    """Mantissas, and exponents in int32."""
+    return floating_type(x), TensorType(3, x.shape)
+
+
+def masked_type(x: TensorType) -> tuple[TensorType, TensorType]:
+    """A result like the first argument, and a mask of it."""
+    return same_type(x), bool_type(x)
 
 
 def bool_type(x: TensorType) -> TensorType:

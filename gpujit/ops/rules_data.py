@@ -59,6 +59,11 @@ def masked_select_type(x: TensorType, mask: TensorType) -> TensorType:
     return like(x, (None,))
 
 
+def masked_scatter_type(x: TensorType, mask: TensorType, *, op: str) -> TensorType:
+    """The tensor and the mask broadcast."""
+    return like(x, broadcast([shape_of(x), shape_of(mask)], op))
+
+
 @data_dependent
 def bincount_type(x: TensorType, weights: TensorType | None) -> TensorType:
     """A vector as long as the largest number: int64, or the sums of weights in double precision."""
@@ -71,7 +76,7 @@ def bincount_type(x: TensorType, weights: TensorType | None) -> TensorType:
 @data_dependent
 def unique_pair_type(x: TensorType, *, return_inverse: bool = True) -> tuple[TensorType, TensorType]:
     """The distinct elements; where each element of ``x`` went."""
-    return unique_type(x, return_inverse=return_inverse)[:2]
+    return like(x, (None,)), _inverse(x.shape, return_inverse)
 
 
 def _inverse(shape: Shape | None, wanted: Any) -> TensorType:
@@ -93,18 +98,12 @@ def unique_type(
 
 
 @data_dependent
-def unique_dim_type(
-    x: TensorType, *, dim: Any, return_inverse: Any = True, return_counts: Any = True, op: str
-) -> tuple[TensorType, TensorType, TensorType]:
+def unique_dim_type(x: TensorType, *, dim: Any, op: str) -> tuple[TensorType, TensorType, TensorType]:
     """The distinct slices along ``dim``, where each went, how often each appears."""
     shape = shape_of(x)
     at = axis(dim, len(shape), op)
-    n = shape[at] if shape else 1
-    return (
-        like(x, replaced(shape, at, None) if shape else (None,)),
-        tensor(INT64, (None,)) if n is None else TensorType(INT64_CODE, (None,)),
-        TensorType(INT64_CODE, (None,)),
-    )
+    vector = TensorType(INT64_CODE, (None,))
+    return like(x, replaced(shape, at, None) if shape else (None,)), vector, vector
 
 
 @data_dependent
@@ -114,7 +113,8 @@ def unique_consecutive_type(
     """Runs of equal elements, or of equal slices along ``dim``, made one."""
     if dim is None:
         return like(x, (None,)), _inverse(x.shape, return_inverse), _counts(return_counts)
-    return unique_dim_type(x, dim=dim, return_inverse=return_inverse, return_counts=return_counts, op=op)
+    slices, inverse, counts = unique_dim_type(x, dim=dim, op=op)
+    return slices, inverse, counts
 
 
 @data_dependent

@@ -207,9 +207,10 @@ def window_count(n: Size, k: Size, stride: Size, low: Size, dilation: Size, ceil
     return count
 
 
-def _convolved(
+def convolved(
     x: TensorType, w: TensorType, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, rank: int, op: str
 ) -> TensorType:
+    """The result of a convolution over the last ``rank`` dims. Raises ShapeError, DTypeError."""
     shape, kernel = need_rank(x, (rank + 1, rank + 2), op), need_rank(w, (rank + 2,), op, "weight")
     dtype = _one_dtype(op, x, w)
     channels = shape[-rank - 1]
@@ -238,9 +239,10 @@ def _convolved(
     return tensor(dtype, (*shape[: -rank - 1], kernel[0], *sizes))
 
 
-def _convolved_transposed(
+def convolved_transposed(
     x: TensorType, w: TensorType, stride: Any, padding: Any, more: Any, groups: Any, dilation: Any, rank: int, op: str
 ) -> TensorType:
+    """The result of a transposed convolution over the last ``rank`` dims. Raises ShapeError, DTypeError."""
     shape, kernel = need_rank(x, (rank + 1, rank + 2), op), need_rank(w, (rank + 2,), op, "weight")
     dtype = _one_dtype(op, x, w)
     message = f"{op}: input {texts(shape)} and weight {texts(kernel)} differ in the number of channels"
@@ -271,7 +273,7 @@ def conv_type(
     op: str,
 ) -> TensorType:
     """Convolution of as many dims as the weight has less two."""
-    return _convolved(x, weight, bias, stride, padding, dilation, groups, len(shape_of(weight)) - 2, op)
+    return convolved(x, weight, bias, stride, padding, dilation, groups, len(shape_of(weight)) - 2, op)
 
 
 def conv_transpose_type(
@@ -287,7 +289,7 @@ def conv_transpose_type(
 ) -> TensorType:
     """Transposed convolution of as many dims as the weight has less two."""
     rank = len(shape_of(weight)) - 2
-    return _convolved_transposed(x, weight, stride, padding, output_padding, groups, dilation, rank, op)
+    return convolved_transposed(x, weight, stride, padding, output_padding, groups, dilation, rank, op)
 
 
 def convolution_type(
@@ -306,8 +308,8 @@ def convolution_type(
     """Convolution, plain or transposed."""
     rank = len(shape_of(weight)) - 2
     if transposed:
-        return _convolved_transposed(x, weight, stride, padding, output_padding, groups, dilation, rank, op)
-    return _convolved(x, weight, bias, stride, padding, dilation, groups, rank, op)
+        return convolved_transposed(x, weight, stride, padding, output_padding, groups, dilation, rank, op)
+    return convolved(x, weight, bias, stride, padding, dilation, groups, rank, op)
 
 
 def depthwise_type(
@@ -315,7 +317,7 @@ def depthwise_type(
 ) -> TensorType:
     """Convolution with a kernel of its own for each output channel."""
     w = shape_of(weight)
-    return _convolved(x, like(weight, (w[0], None, *w[2:])), bias, stride, padding, dilation, UNGROUPED, len(w) - 2, op)
+    return convolved(x, like(weight, (w[0], None, *w[2:])), bias, stride, padding, dilation, UNGROUPED, len(w) - 2, op)
 
 
 UNGROUPED = Unknown(int)
@@ -480,6 +482,23 @@ def attention_type(query: TensorType, key: TensorType, value: TensorType, *, op:
     return tensor(same_dtype(query, key, value), (*batch, q[-2], v[-1]))
 
 
+def attention_pair_type(
+    query: TensorType, key: TensorType, value: TensorType, *, op: str
+) -> tuple[TensorType, TensorType]:
+    """One row of values for each query, and its weights of the keys."""
+    found = attention_type(query, key, value, op=op)
+    shape = shape_of(found)
+    return found, like(found, (*shape[:-1], shape_of(key)[-2]))
+
+
+def flash_attention_type(
+    query: TensorType, key: TensorType, value: TensorType, *, op: str
+) -> tuple[TensorType, TensorType]:
+    """One row of values for each query, and the logarithm of the sum of its weights."""
+    found = attention_type(query, key, value, op=op)
+    return found, TensorType(None, shape_of(found)[:-1])
+
+
 def _lead(x: TensorType) -> Shape:
     return shape_of(x)[:-1]
 
@@ -534,7 +553,10 @@ def _real_of(x: TensorType) -> DType | None:
 
 
 def fourier_type(kind: str) -> Rule:
-    """A rule: a transform along one dim. ``full``: complex numbers; ``half``: one side of them; ``real``: from one side."""
+    """A rule: a transform along one dim.
+
+    ``full``: to complex numbers; ``half``: to one side of them; ``real``: from one side to real numbers.
+    """
 
     def rule(x: TensorType, n: Any, dim: Any, *, op: str) -> TensorType:
         """The transformed dim in its new size."""

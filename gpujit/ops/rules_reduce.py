@@ -92,7 +92,7 @@ def reduced_pair_type(first: str, second: str) -> Rule:
 
     def rule(x: TensorType, *, dim: Any = None, keepdim: Any = False, op: str) -> tuple[TensorType, TensorType]:
         """What is left of the shape, twice."""
-        return tuple(r(x, dim=dim, keepdim=keepdim, op=op) for r in rules)  # type: ignore[return-value]
+        return rules[0](x, dim=dim, keepdim=keepdim, op=op), rules[1](x, dim=dim, keepdim=keepdim, op=op)
 
     return rule
 
@@ -236,6 +236,12 @@ def loss_type(x: TensorType, target: TensorType, *, weight: Any = None, reductio
     if reduction != 0:
         return tensor(dtype, ())
     return tensor(dtype, broadcast([shape_of(x), shape_of(target)], op))
+
+
+def floating_loss_type(x: TensorType, target: TensorType, *, reduction: Any, op: str) -> TensorType:
+    """As ``loss_type``, in the default float for integers."""
+    found = loss_type(x, target, reduction=reduction, op=op)
+    return tensor(floating(dtype_of(found)), found.shape)
 
 
 def class_loss_type(x: TensorType, target: TensorType, *, reduction: Any) -> TensorType:

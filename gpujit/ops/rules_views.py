@@ -8,7 +8,7 @@ from typing import Any
 
 from gpujit.ir.dtypes import FLOAT32, INT64
 from gpujit.ir.types import TensorType
-from gpujit.ops.promotion import DEFAULT_FLOAT, real_of
+from gpujit.ops.promotion import COMPLEX64, COMPLEX128, DEFAULT_FLOAT, real_of
 from gpujit.ops.rules import (
     ListOf,
     NotKnown,
@@ -315,7 +315,7 @@ def as_strided_type(x: TensorType, size: Any, *, op: str) -> TensorType:
     return like(x, sizes_of(size, op))
 
 
-def diagonal_length(rows: Size, columns: Size, offset: Any) -> Size:
+def diagonal_length(rows: Size, columns: Size, offset: int | Unknown) -> Size:
     """How many elements a diagonal has."""
     if rows is None or columns is None or isinstance(offset, Unknown):
         return None
@@ -511,6 +511,25 @@ def stack_type(tensors: Any, dim: Any, *, op: str) -> TensorType:
     return tensor(promoted(*parts), (*shape[:at], len(parts), *shape[at:]))
 
 
+def stacked_type(name: str) -> Any:
+    """A rule: hstack, vstack (row_stack), dstack or column_stack."""
+    rank, dim = {"hstack": (1, 1), "dstack": (3, 2), "column_stack": (1, 1)}.get(name, (2, 0))
+    grow = at_least_type(rank)
+
+    def grown(x: TensorType) -> TensorType:
+        found: TensorType = grow(x)
+        shape = shape_of(found)
+        return like(x, (*shape, 1)) if name == "column_stack" and len(shape) == 1 else found
+
+    def rule(tensors: Any, *, op: str) -> TensorType:
+        """The tensors, dims of size 1 added, joined."""
+        parts = [grown(t) for t in _listed(tensors)]
+        flat = name == "hstack" and parts and len(shape_of(parts[0])) == 1
+        return cat_type(parts, 0 if flat else dim, op=op)
+
+    return rule
+
+
 def repeat_type(x: TensorType, repeats: Any, *, op: str) -> TensorType:
     """Copies side by side along every dim."""
     counts = sizes_of(repeats, op)
@@ -592,6 +611,25 @@ def meshgrid_type(tensors: Any, *, indexing: Any = "ij") -> list[TensorType]:
     return [like(t, shape) for t in parts]
 
 
+def view_as_complex_type(x: TensorType, *, op: str) -> TensorType:
+    """Pairs of real numbers in the last dim as complex ones."""
+    shape, dtype = shape_of(x), dtype_of(x)
+    if not shape or shape[-1] not in (2, None):
+        raise ShapeError(f"{op}: the last dim must have size 2, found shape {texts(shape)}")
+    wide = None if dtype is None else COMPLEX128 if dtype.itemsize == 8 else COMPLEX64
+    return tensor(wide, shape[:-1])
+
+
+def glu_type(x: TensorType, dim: Any, *, op: str) -> TensorType:
+    """Half of a dim."""
+    shape = shape_of(x)
+    at = axis(dim, len(shape), op)
+    n = shape[at] if shape else None
+    if not shape or (n is not None and n % 2):
+        raise ShapeError(f"{op}: dim {dim} must have an even size, found shape {texts(shape)}")
+    return like(x, replaced(shape, at, None if n is None else n // 2))
+
+
 def shape_as_tensor_type(x: TensorType) -> TensorType:
     """A vector of the sizes."""
     return tensor(INT64, (None if x.shape is None else len(x.shape),))
@@ -660,9 +698,21 @@ def normal_sized_type(mean: Any, std: Any, size: Any, *, dtype: Any, op: str) ->
     return cast(tensor(DEFAULT_FLOAT, sizes_of(size, op)), dtype)
 
 
+def normal_type(mean: Any, std: Any, *, op: str) -> TensorType:
+    """A draw for each mean and standard deviation."""
+    tensors = [x for x in (mean, std) if isinstance(x, TensorType)]
+    return tensor(promoted(*tensors), broadcast([shape_of(x) for x in tensors], op))
+
+
 def permutation_type(n: Any, *, dtype: Any) -> TensorType:
     """A vector of ``n`` numbers; int64 unless a dtype is given."""
     return cast(tensor(INT64, (size_of(n),)), dtype)
+
+
+def closed_range_type(start: Any, end: Any, *, step: Any = 1, dtype: Any) -> TensorType:
+    """The numbers from ``start`` up to and including ``end``; float32 unless a dtype is given."""
+    count = int((end - start) / step) + 1 if is_known([start, end, step]) and step else None
+    return cast(tensor(DEFAULT_FLOAT, (count,)), dtype)
 
 
 def arange_count(start: Any, end: Any, step: Any, exact: bool) -> Size:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpujit.ir.dtypes import BOOL_, FLOAT32, FLOAT64, INT64, kind_of
+from gpujit.ir.dtypes import BOOL_, FLOAT32, FLOAT64, INT64, kind_of, numpy_dtype
 from gpujit.ir.values import Array
 from gpujit.ops.axes import axes_of, in_dtype, need_floating, need_real, one_axis, to_asked
+from gpujit.ops.into import fits
 from gpujit.ops.promotion import result_type, to_floating
 from gpujit.ops.registry import check_writable, out_form, reduction
 from gpujit.ops.rules import same_type
@@ -31,11 +32,53 @@ def _running(m: Any, step: Any, x: Array, dim: int, code: int | None, op: str) -
     return y.astype(dtype if half is None else half) if y.dtype != dtype or half is not None else y
 
 
+# Elements of the wider copy of one piece.
+_PIECE = 1 << 15
+
+
+def _running_wide(m: Any, ufunc: Any, out: Array, x: Array, axis: int, wide: Any) -> None:
+    """A running sum or the like in the dtype ``wide``, some slices at a time; ``out`` has the dtype of ``x``."""
+    n = x.shape[axis]
+    step = max(1, _PIECE * n // max(x.size, 1))
+    lead = (slice(None),) * axis
+    carried = None
+    for i in range(0, n, step):
+        at = (*lead, slice(i, i + step))
+        piece = x[at].astype(wide)
+        if carried is not None:
+            first = (*lead, slice(0, 1))
+            piece[first] = ufunc(carried, piece[first])
+        ufunc.accumulate(piece, axis, None, piece)
+        carried = piece[(*lead, slice(-1, None))].copy()
+        out[at] = piece
+
+
+def _running_into(m: Any, ufunc: Any, out: Array, x: Array, dim: int, code: int | None) -> Any:
+    axis = one_axis(x.ndim, dim, "aten::cumsum")
+    dtype = INT64 if code is None and x.dtype.kind in "bui" else x.dtype
+    if x.ndim == 0 or (code is not None and numpy_dtype(code) != dtype) or not fits(out, x.shape, dtype):
+        return NotImplemented
+    if dtype.char in _WIDE:
+        _running_wide(m, ufunc, out, x, axis, _WIDE[dtype.char])
+    else:
+        ufunc.accumulate(x, axis, dtype, out)
+    return None
+
+
+def _cumsum_into(m: Any, out: Array, x: Array, dim: int, dtype: int | None) -> Any:
+    return _running_into(m, m.add, out, x, dim, dtype)
+
+
+def _cumprod_into(m: Any, out: Array, x: Array, dim: int, dtype: int | None) -> Any:
+    return _running_into(m, m.multiply, out, x, dim, dtype)
+
+
 @reduction(
     "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
     inplace=True,
     out="out",
     type_rule=scanned_type,
+    into=_cumsum_into,
 )
 def cumsum(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
     """Running sum along ``dim``; integers and bools sum to int64."""
@@ -47,6 +90,7 @@ def cumsum(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
     inplace=True,
     out="out",
     type_rule=scanned_type,
+    into=_cumprod_into,
 )
 def cumprod(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
     """Running product along ``dim``; integers and bools multiply to int64."""
@@ -67,13 +111,46 @@ def _running_extreme(m: Any, step: Any, x: Array, dim: int, op: str) -> tuple[Ar
     return values, m.maximum.accumulate(found * places, axis)
 
 
-@reduction("aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)", type_rule=scanned_pair_type)
+def _running_extreme_into(m: Any, ufunc: Any, out: tuple[Array, Array], x: Array, dim: int) -> Any:
+    axis = one_axis(x.ndim, dim, "aten::cummax")
+    values, indices = out
+    if x.ndim == 0 or x.dtype.kind == "c":
+        return NotImplemented
+    if not fits(values, x.shape, x.dtype) or not fits(indices, x.shape, INT64):
+        return NotImplemented
+    ufunc.accumulate(x, axis, None, values)
+    found = x == values
+    if kind_of(x.dtype) == 2:
+        found |= x != x
+    n = x.shape[axis]
+    m.multiply(found, m.arange(n).reshape((n,) + (1,) * (x.ndim - axis - 1)), out=indices)
+    m.maximum.accumulate(indices, axis, None, indices)
+    return None
+
+
+def _cummax_into(m: Any, out: tuple[Array, Array], x: Array, dim: int) -> Any:
+    return _running_extreme_into(m, m.maximum, out, x, dim)
+
+
+def _cummin_into(m: Any, out: tuple[Array, Array], x: Array, dim: int) -> Any:
+    return _running_extreme_into(m, m.minimum, out, x, dim)
+
+
+@reduction(
+    "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)",
+    type_rule=scanned_pair_type,
+    into=_cummax_into,
+)
 def cummax(m: Any, x: Array, dim: int) -> tuple[Array, Array]:
     """Running maximum along ``dim`` and the last place it was met; NaN stays."""
     return _running_extreme(m, m.maximum.accumulate, x, dim, "aten::cummax")
 
 
-@reduction("aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)", type_rule=scanned_pair_type)
+@reduction(
+    "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)",
+    type_rule=scanned_pair_type,
+    into=_cummin_into,
+)
 def cummin(m: Any, x: Array, dim: int) -> tuple[Array, Array]:
     """Running minimum along ``dim`` and the last place it was met; NaN stays."""
     return _running_extreme(m, m.minimum.accumulate, x, dim, "aten::cummin")
@@ -134,13 +211,25 @@ def _running_logsumexp(m: Any, x: Array, dim: int) -> Array:
     return m.logaddexp.accumulate(x, axis, FLOAT64).astype(x.dtype)
 
 
-@reduction("aten::logcumsumexp(Tensor self, int dim) -> Tensor", out="out", type_rule=same_type)
+def _logcumsumexp_into(m: Any, out: Array, x: Array, dim: int) -> Any:
+    axis = one_axis(x.ndim, dim, "aten::logcumsumexp")
+    if x.ndim == 0 or x.dtype.char not in "fd" or not fits(out, x.shape, x.dtype):
+        return NotImplemented
+    _running_wide(m, m.logaddexp, out, x, axis, FLOAT64)
+    return None
+
+
+@reduction(
+    "aten::logcumsumexp(Tensor self, int dim) -> Tensor", out="out", type_rule=same_type, into=_logcumsumexp_into
+)
 def logcumsumexp(m: Any, x: Array, dim: int) -> Array:
     """Logarithm of the running sum of exponentials along ``dim``, without overflow."""
     return _running_logsumexp(m, x, dim)
 
 
-@reduction("aten::_logcumsumexp(Tensor self, int dim) -> Tensor", out="out", type_rule=same_type)
+@reduction(
+    "aten::_logcumsumexp(Tensor self, int dim) -> Tensor", out="out", type_rule=same_type, into=_logcumsumexp_into
+)
 def logcumsumexp_plain(m: Any, x: Array, dim: int) -> Array:
     """Logarithm of the running sum of exponentials along ``dim``, without overflow."""
     return _running_logsumexp(m, x, dim)
@@ -153,11 +242,23 @@ def _part(x: Array, axis: int, start: int | None, stop: int | None, step: int | 
     return x[(slice(None),) * axis + (slice(start, stop, step),)]
 
 
+def _diff_into(m: Any, out: Array, x: Array, n: int, dim: int, prepend: Array | None, append: Array | None) -> Any:
+    if n != 1 or prepend is not None or append is not None or not x.ndim:
+        return NotImplemented
+    axis = one_axis(x.ndim, dim, "aten::diff")
+    head, tail = _part(x, axis, None, -1), _part(x, axis, 1, None)
+    if not fits(out, head.shape, x.dtype):
+        return NotImplemented
+    (m.not_equal if x.dtype == BOOL_ else m.subtract)(tail, head, out=out)
+    return None
+
+
 @reduction(
     "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor",
     out="out",
     half="promote",
     type_rule=diff_type,
+    into=_diff_into,
 )
 def diff(m: Any, x: Array, n: int, dim: int, prepend: Array | None, append: Array | None) -> Array:
     """The ``n``-th difference of neighbours along ``dim``; for bools, whether they differ."""
@@ -186,8 +287,8 @@ def diff(m: Any, x: Array, n: int, dim: int, prepend: Array | None, append: Arra
 
 def _widths(m: Any, y: Array, x: Array, dim: int, op: str) -> tuple[Array, Array, int]:
     """``y``, the steps of ``x`` lined up with its dims, and the axis."""
-    if y.ndim == 0:
-        raise ShapeError(f"{op}: y must have at least one dim, found a 0-dim tensor")
+    if y.ndim == 0 or x.ndim == 0:
+        raise ShapeError(f"{op}: y and x must have at least one dim, found shapes {y.shape} and {x.shape}")
     axis = one_axis(y.ndim, dim, op)
     if y.dtype == BOOL_ or x.dtype == BOOL_:
         raise DTypeError(f"{op}: bool tensors are not taken; cast them first")

@@ -12,8 +12,9 @@ from gpujit.ir.dtypes import FLOAT32, HALF_TYPES, INT64
 from gpujit.ir.values import Array
 from gpujit.ops.create import filled
 from gpujit.ops.indexing import check_index, combine_rows, require_range, taken
+from gpujit.ops.into import fits
 from gpujit.ops.layout import cast, copy_preserved, expand_to, wrap_dim
-from gpujit.ops.registry import check_writable, fits, library
+from gpujit.ops.registry import check_writable, library
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_data import gathered_type
 from gpujit.ops.views import broadcast_shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from gpujit.ir.dtypes import INT64
@@ -47,7 +48,9 @@ def segment_reduce(
     if not 0 <= axis < x.ndim or given.ndim != axis + 1 or given.shape[:-1] != x.shape[:axis]:
         raise ShapeError(f"{op}: lengths of shape {given.shape} do not fit axis {axis} of data of shape {x.shape}")
     size = x.shape[axis]
-    marks = given.reshape(-1, given.shape[-1]).astype(INT64, copy=False)
+    if given.dtype.kind not in "iu":
+        raise DTypeError(f"{op}: lengths or offsets must be integers, found {given.dtype}")
+    marks = given.reshape(prod(given.shape[:-1]), given.shape[-1]).astype(INT64, copy=False)
     first = (m.arange(marks.shape[0]) * size)[:, None]
     if lengths is not None:
         if not unsafe and ((marks < 0).any() or (marks.sum(axis=1) != size).any()):

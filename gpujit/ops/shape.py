@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir.values import Array
+from gpujit.ops.into import copied, fits
 from gpujit.ops.layout import (
     BEFORE,
     cast,
+    check_countable,
     empty_format,
     empty_preserved,
     is_channels_last,
@@ -19,12 +21,11 @@ from gpujit.ops.layout import (
     wrap_dim,
     wrap_dims,
 )
-from gpujit.ops.out_variants import copied
 from gpujit.ops.promotion import promote
-from gpujit.ops.registry import fits, library
+from gpujit.ops.registry import library
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_data import repeat_interleave_int_type, repeat_interleave_tensor_type, repeat_interleave_type
-from gpujit.ops.rules_views import cat_type, repeat_type, rot90_type, stack_type, tile_type
+from gpujit.ops.rules_views import cat_type, repeat_type, rot90_type, stack_type, stacked_type, tile_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 # ------------------------------------------------------------------------------------------------ joining
@@ -160,7 +161,11 @@ def _declare_joins() -> None:
         ("column_stack", as_column, 1),
     ):
         library(
-            f"aten::{name}(Tensor[] tensors) -> Tensor", half="native", out="out", into=stacked_into(name, shaped, axis)
+            f"aten::{name}(Tensor[] tensors) -> Tensor",
+            half="native",
+            out="out",
+            type_rule=stacked_type(name),
+            into=stacked_into(name, shaped, axis),
         )(stacked_by(name, shaped, axis))
 
 
@@ -174,6 +179,11 @@ def chunk_cat(xp: Any, tensors: list[Array], dim: int, num_chunks: int) -> Array
     if not tensors or num_chunks < 1:
         raise ShapeError(f"{op}: at least one tensor and one chunk are needed")
     d = wrap_dim(dim, tensors[0].ndim, op)
+    for t in tensors:
+        if t.ndim <= d or t.shape[:d] != tensors[0].shape[:d]:
+            raise ShapeError(
+                f"{op}: tensors of shapes {[list(t.shape) for t in tensors]} must have equal sizes before dim {d}"
+            )
     dtype, parts = _one_dtype(tensors)
     pieces = []
     for t in parts:
@@ -259,6 +269,7 @@ def repeat_interleave(xp: Any, repeats: Array, output_size: int | None) -> Array
     _check_repeats(repeats, op)
     if repeats.ndim != 1:
         raise ShapeError(f"{op}: repeats must have one dim, found shape {list(repeats.shape)}")
+    check_countable(int(repeats.sum(dtype="float64")), repeats, op)
     y = xp.repeat(xp.arange(repeats.size, dtype=repeats.dtype), repeats)
     if output_size is not None and output_size != y.size:
         raise ShapeError(f"{op}: output_size {output_size} is not {y.size}, the sum of repeats")
@@ -274,6 +285,11 @@ def _interleaved(xp: Any, x: Array, repeats: Any, dim: int | None, output_size: 
             x = x.reshape(1)
     if hasattr(repeats, "dtype") and repeats.size not in (1, x.shape[d]):
         raise ShapeError(f"{op}: {repeats.size} repeats don't fit dim {dim} of size {x.shape[d]}")
+    if hasattr(repeats, "dtype") and repeats.size != 1:
+        total = int(repeats.sum(dtype="float64"))
+    else:
+        total = int(repeats) * x.shape[d]
+    check_countable(total * (x.size // max(x.shape[d], 1)), x, op)
     y = xp.repeat(x, repeats, axis=d)
     if output_size is not None and output_size != y.shape[d]:
         raise ShapeError(f"{op}: output_size {output_size} is not {y.shape[d]}, the sum of repeats")

@@ -4,30 +4,65 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from gpujit.ir.dtypes import BOOL_, HALF_TYPES, numpy_dtype
 from gpujit.ir.values import Array
 from gpujit.ops.axes import axes_of, in_dtype, need_floating, one_axis, to_asked, total
+from gpujit.ops.into import by_parts, fits, longest
 from gpujit.ops.promotion import to_floating
 from gpujit.ops.registry import out_form, reduction
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_reduce import reduced_type, softmax_type
 from gpujit.support.errors import DTypeError, ShapeError
 
+# Elements up to which softmax is done in one go, of a block otherwise, and of the longest row done in blocks.
+SMALL, BLOCK, WIDE = 4096, 65536, 4096
+# A row whose largest element weighs less than this beside the block's largest is computed on its own.
+FAINT = 1e-6
 
-def softmax_rows(m: Any, x: Array, axis: int) -> Array:
+
+def _softmax_blocks(x: Array, y: Array) -> None:
+    """Softmax of each row of a contiguous ``x [R, N]`` into ``y``, block by block on the CPU.
+
+    Any shift that keeps exp from overflow and underflow gives the same quotients, so the maximum of a whole block is
+    tried first: it costs a fraction of the maxima of its rows. Factors of rows are spread to whole arrays, since NumPy's
+    loops over short rows cost more than what they compute.
+    """
+    rows, n = x.shape
+    step = max(1, BLOCK // n)
+    ones = np.ones(n, x.dtype)
+    spread = np.empty((min(step, rows), n), x.dtype)
+    shared = True
+    for i in range(0, rows, step):
+        part, e = x[i : i + step], y[i : i + step]
+        if shared:
+            np.exp(np.subtract(part, np.maximum.reduce(part, None), out=e), out=e)
+            sums = np.matmul(e, ones)
+            # False for NaN as well.
+            shared = bool(np.minimum.reduce(sums) > FAINT)
+        if not shared:
+            np.exp(np.subtract(part, np.maximum.reduce(part, 1, None, None, True), out=e), out=e)
+            sums = np.matmul(e, ones)
+        factors = spread[: e.shape[0]]
+        np.copyto(factors, np.reciprocal(sums)[:, None])
+        np.multiply(e, factors, out=e)
+
+
+def softmax_rows(m: Any, x: Array, axis: int, out: Array | None = None) -> Array:
     """exp(x) / sum(exp(x)) along ``axis``, shifted by the maximum so that exp cannot overflow."""
     if x.size == 0:
         return x.copy()
-    e = m.subtract(x, m.maximum.reduce(x, axis, None, None, True))
+    e = m.subtract(x, m.maximum.reduce(x, axis, None, None, True), out)
     m.exp(e, e)
     return m.true_divide(e, total(m, e, (axis,), True), e)
 
 
-def log_softmax_rows(m: Any, x: Array, axis: int) -> Array:
+def log_softmax_rows(m: Any, x: Array, axis: int, out: Array | None = None) -> Array:
     """x - log(sum(exp(x))) along ``axis``, shifted by the maximum so that exp cannot overflow."""
     if x.size == 0:
         return x.copy()
-    d = m.subtract(x, m.maximum.reduce(x, axis, None, None, True))
+    d = m.subtract(x, m.maximum.reduce(x, axis, None, None, True), out)
     return m.subtract(d, m.log(total(m, m.exp(d), (axis,), True)), d)
 
 
@@ -56,16 +91,41 @@ def _declare_softmax(name: str, rows: Any, doc: str) -> None:
             raise DTypeError(f"aten::_{name}: half_to_float is for GPUs only; call {op} with dtype=")
         return _softmax(m, x, dim, None, rows, f"aten::_{name}")
 
+    def public_into(m: Any, out: Array, x: Array, dim: int, dtype: int | None = None) -> Any:
+        if x.dtype.char not in "fd" or not x.size or not x.ndim or not fits(out, x.shape, x.dtype):
+            return NotImplemented
+        if dtype is not None and numpy_dtype(dtype) != x.dtype:
+            return NotImplemented
+        axis = one_axis(x.ndim, dim, op)
+        if name == "log_softmax" and parts(m, out, x, axis) is None:
+            return None
+        rows(m, x, axis, out)
+        return None
+
+    def private_into(m: Any, out: Array, x: Array, dim: int, half_to_float: bool) -> Any:
+        return NotImplemented if half_to_float else public_into(m, out, x, dim)
+
+    # The exponentials take memory of their own.
+    parts = by_parts(lambda x, axis: longest(x.shape, (axis,))).make(rows)
+
     public.__doc__ = private.__doc__ = doc
     reduction(
-        f"{op}.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", out="int_out", type_rule=softmax_type
+        f"{op}.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+        out="int_out",
+        type_rule=softmax_type,
+        into=public_into,
     )(public)
-    reduction(f"aten::_{name}(Tensor self, int dim, bool half_to_float) -> Tensor", out="out", type_rule=same_type)(
-        private
-    )
+    reduction(
+        f"aten::_{name}(Tensor self, int dim, bool half_to_float) -> Tensor",
+        out="out",
+        type_rule=same_type,
+        into=private_into,
+    )(private)
     star = "*, " if name == "log_softmax" else ""
     reduction(
-        f"aten::special_{name}(Tensor self, int dim, {star}ScalarType? dtype=None) -> Tensor", type_rule=softmax_type
+        f"aten::special_{name}(Tensor self, int dim, {star}ScalarType? dtype=None) -> Tensor",
+        type_rule=softmax_type,
+        into=public_into,
     )(public)
 
 
@@ -114,19 +174,34 @@ def _as_input(y: Array, code: int) -> Array:
     return y.astype(dtype) if dtype in HALF_TYPES else y
 
 
-@reduction("aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor")
+def _check_gradient(op: str, grad: Array, output: Array) -> None:
+    if grad.shape != output.shape:
+        raise ShapeError(f"{op}: grad_output has shape {grad.shape}, output {output.shape}; they must be equal")
+
+
+def _other_dim(grad: Array, output: Array, dim: int, input_dtype: int) -> int | None:
+    return longest(grad.shape, (dim % grad.ndim,)) if grad.ndim else None
+
+
+@reduction(
+    "aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
+    into=by_parts(_other_dim, (0, 1)),
+)
 def softmax_backward(m: Any, grad: Array, output: Array, dim: int, input_dtype: int) -> Array:
     """Gradient of softmax's input, from the gradient of its output and the output itself."""
+    _check_gradient("aten::_softmax_backward_data", grad, output)
     axis = one_axis(grad.ndim, dim, "aten::_softmax_backward_data")
     g = m.multiply(grad, output)
     return _as_input(g - output * total(m, g, (axis,) if grad.ndim else None, True), input_dtype)
 
 
 @reduction(
-    "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor"
+    "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
+    into=by_parts(_other_dim, (0, 1)),
 )
 def log_softmax_backward(m: Any, grad: Array, output: Array, dim: int, input_dtype: int) -> Array:
     """Gradient of log_softmax's input, from the gradient of its output and the output itself."""
+    _check_gradient("aten::_log_softmax_backward_data", grad, output)
     axis = one_axis(grad.ndim, dim, "aten::_log_softmax_backward_data")
     return _as_input(grad - m.exp(output) * total(m, grad, (axis,) if grad.ndim else None, True), input_dtype)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from gpujit.ir.dtypes import HALF_TYPES, INT64
 from gpujit.ir.values import Array
+from gpujit.ops.into import fits
 from gpujit.ops.layout import out_forms, wrap_dim
-from gpujit.ops.registry import fits, library
+from gpujit.ops.registry import library
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_reduce import order_type, sorted_type, topk_type
 from gpujit.support.errors import DTypeError, ShapeError

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from gpujit.ir.values import Array
+from gpujit.ops.into import copied_all
 from gpujit.ops.layout import BEFORE, out_forms, wrap_dim
-from gpujit.ops.out_variants import copied_all
 from gpujit.ops.registry import library, type_rule_of, view
 from gpujit.ops.rules_data import tensor_split_type
 from gpujit.ops.rules_views import (

@@ -203,6 +203,7 @@ def histogram_count(
     m: Any, x: Array, bins: int, range: list[float] | None, weight: Array | None, density: bool
 ) -> tuple[Array, Array]:
     """Counts (or weights) of ``bins`` equal bins over ``range`` (of the data, when None), and their edges."""
+    _check_bins(bins, "aten::histogram")
     x = x.reshape(-1, 1)
     edges = _edges(m, *_ranges(m, x, range, "aten::histogram")[0], bins + 1, x.dtype)
     weight = None if weight is None else weight.reshape(-1)
@@ -220,7 +221,14 @@ for _overload, _head in (
     )
 
 
+def _check_bins(bins: int, op: str) -> None:
+    if bins < 1:
+        raise ShapeError(f"{op}: bins is {bins}; it must be at least 1")
+
+
 def _grid(m: Any, x: Array, bins: list[int], span: list[float] | None, op: str) -> list[Array]:
+    for n in bins:
+        _check_bins(n, op)
     if x.ndim < 2:
         raise ShapeError(f"{op}: expected a tensor of at least 2 dims, found shape {x.shape}")
     if len(bins) != x.shape[-1]:

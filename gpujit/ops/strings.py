@@ -46,7 +46,7 @@ def bytewise(text: str) -> Callable[[Body], Body]:
                     return _back(body(*[as_bytes(a) if type(a) is str else a for a in args]))
             return body(*args)
 
-        prim(text)(call)
+        prim(text, may_fail=True)(call)
         return body
 
     return declare

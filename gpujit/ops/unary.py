@@ -8,9 +8,10 @@ from typing import Any
 from gpujit.ir.dtypes import BFLOAT16, FLOAT16
 from gpujit.ir.values import Array
 from gpujit.ops.aliases import alias
-from gpujit.ops.numeric import blocks_into, in_blocks
+from gpujit.ops.numeric import filled, filled_into
 from gpujit.ops.pointwise import CAST_TO_FLOAT, FLOAT_ONLY, NO_BOOL, REAL_ONLY
 from gpujit.ops.registry import library, out_form, pointwise
+from gpujit.ops.rules import frexp_type, same_type
 from gpujit.support.errors import DTypeError
 
 # Functions that are one call of the array module: its name there, and the ONNX operator where there is one.
@@ -60,7 +61,7 @@ def square(m: Any, x: Array) -> Array:
 
 
 def _sigmoid_into(m: Any, out: Array, x: Array) -> Any:
-    return blocks_into(m, out, _sigmoid, x)
+    return filled_into(m, out, _sigmoid, x)
 
 
 @pointwise(
@@ -69,14 +70,14 @@ def _sigmoid_into(m: Any, out: Array, x: Array) -> Any:
 )  # fmt: skip
 def sigmoid(m: Any, x: Array) -> Array:
     """1 / (1 + exp(-x)); an overflow of exp gives the right 0."""
-    return in_blocks(m, _sigmoid, x)
+    return filled(m, _sigmoid, x)
 
 
-def _sigmoid(m: Any, x: Any) -> Any:
-    y = m.negative(x)
+def _sigmoid(m: Any, x: Any, y: Any) -> None:
+    m.negative(x, out=y)
     m.exp(y, out=y)
-    y += 1
-    return m.reciprocal(y, out=y)
+    m.add(y, 1, out=y)
+    m.reciprocal(y, out=y)
 
 
 @pointwise(
@@ -247,6 +248,7 @@ _LARGEST = {FLOAT16: 65504.0, BFLOAT16: 3.3895313892515355e38}
 @library(
     "aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
     half="native", inplace=True, out="out",
+    type_rule=same_type,
 )  # fmt: skip
 def nan_to_num(xp: Any, x: Array, nan: float | None, posinf: float | None, neginf: float | None) -> Array:
     """``x`` with NaN and the infinities replaced: by 0 and the dtype's largest and smallest number by default."""
@@ -266,7 +268,7 @@ def nan_to_num(xp: Any, x: Array, nan: float | None, posinf: float | None, negin
     return y
 
 
-@library("aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)")
+@library("aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)", type_rule=frexp_type)
 def frexp(xp: Any, x: Array) -> tuple[Array, Array]:
     """Mantissa in [0.5, 1) and int32 exponent with x = mantissa * 2**exponent."""
     if x.dtype.kind != "f":

@@ -110,7 +110,7 @@ def max_unpool2d(xp: Any, x: Array, places: Array, output: list[int]) -> Array:
 )
 def max_unpool3d(xp: Any, x: Array, places: Array, output: list[int], stride: list[int], padding: list[int]) -> Array:
     """Zeros with the input's elements at their flat places."""
-    if min(stride) < 1:
+    if min(expand_list("aten::max_unpool3d", "stride", stride, 3)) < 1:
         raise ShapeError(f"aten::max_unpool3d: stride is {list(stride)}, every number must be at least 1")
     return max_unpool(xp, "aten::max_unpool3d", x, places, output, 3)
 

@@ -24,8 +24,10 @@ from gpujit.ops.layout import (
 from gpujit.ops.registry import library, view
 from gpujit.ops.rules_views import (
     as_other_type,
+    at_least_type,
     broadcast_tensors_type,
     diagonal_type,
+    each_at_least_type,
     expand_type,
     flatten_type,
     matrix_t_type,
@@ -49,7 +51,10 @@ from gpujit.support.errors import ShapeError
 
 def _reshaped(x: Array, size: Sequence[int], op: str) -> Array:
     try:
-        return x.reshape(size)
+        if min(size, default=0) >= -1:
+            return x.reshape(size)
+        # NumPy takes any negative number for -1.
+        raise ShapeError(f"{op}: size {list(size)} has a negative entry; only one -1 is allowed")
     except (ValueError, OverflowError):
         raise ShapeError(
             f"{op}: a tensor of shape {list(x.shape)} has {x.size} elements and can't have the shape {list(size)}"
@@ -453,8 +458,10 @@ def _declare_atleast() -> None:
             """Each tensor with dims of size 1 added until it has enough."""
             return [one(xp, t) for t in tensors]
 
-        library(f"aten::atleast_{n}d(Tensor self) -> Tensor", half="native")(one)
-        library(f"aten::atleast_{n}d.Sequence(Tensor[] tensors) -> Tensor[]", half="native")(many)
+        rule, each_rule = at_least_type(n), each_at_least_type(n)
+        library(f"aten::atleast_{n}d(Tensor self) -> Tensor", half="native", type_rule=rule)(one)
+        text = f"aten::atleast_{n}d.Sequence(Tensor[] tensors) -> Tensor[]"
+        library(text, half="native", type_rule=each_rule)(many)
 
 
 _declare_atleast()
