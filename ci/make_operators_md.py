@@ -30,7 +30,7 @@ Made from the operator table by `ci/make_operators_md.py`; {entries} entries und
   `view` (shares memory with its input), `prim` (Python values).
 - **forms**: `in-place` and `out=` exist besides the plain form.
 - **refuses**: kinds of dtype that a pointwise operator does not take.
-- **type rule**: how its result's type follows from its arguments' types: `explicit` (a rule of its own; `data` where
+- **type rule**: how its result's type follows from its arguments' types: `explicit` (a rule of its own; `(data)` where
   sizes depend on numbers), `automatic` (broadcasting and promotion, or the schema alone), `probed` (run on small
   arrays).
 - **out-variant**: `yes` when it computes in a given array without a hidden temporary.
@@ -43,11 +43,11 @@ Made from the operator table by `ci/make_operators_md.py`; {entries} entries und
 COLUMNS = (
     "operator", "overloads", "kind", "forms", "refuses", "type rule", "out-variant", "fusible", "quantised", "ONNX",
 )  # fmt: skip
-_RULES = {"rule": "explicit", "data": "explicit, data", "probe": "probed"}
+_RULES = {"rule": "explicit", "data": "explicit (data)", "probe": "probed"}
 
 
 def rule_kind(op: Op) -> str:
-    """How the result's type is found: ``explicit``, ``explicit, data``, ``automatic`` or ``probed``."""
+    """How the result's type is found: ``explicit``, ``explicit (data)``, ``automatic`` or ``probed``."""
     try:
         from gpujit.ops.infer import kind_of_rule
     except ImportError:
@@ -100,12 +100,13 @@ def misses() -> list[str]:
     reasons = json.loads(MISSES.read_text())
     failing = {name: n for name, n in counts.items() if n[0] < n[1]}
     passed, total = (sum(n[i] for n in counts.values()) for i in (0, 1))
+    whole = len(counts) - len(failing)
     lines = [
         "## Against PyTorch's operator database",
         "",
         "Every operator of `torch.testing`'s database (torch 2.13; float32, float64, int64, bool; up to 6 samples",
-        f"each) is traced, saved, loaded and compared: {len(counts) - len(failing)} of {len(counts)} operators pass all",
-        f"samples, {passed} of {total} samples pass. `ci/opinfo.py` compares with these counts. What does not pass:",
+        f"each) is traced, saved, loaded and compared: {whole} of {len(counts)} operators pass all",
+        f"samples, {passed} of {total} samples pass. `ci/opinfo.py` compares with these counts. What is missing:",
         "",
         "| operator | samples that pass | reason |",
         "| --- | --- | --- |",

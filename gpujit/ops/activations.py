@@ -10,12 +10,13 @@ from typing import Any
 
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.values import Array
-from gpujit.ops.numeric import blocks_into, filled, filled_into, in_blocks
+from gpujit.ops.into import fits
+from gpujit.ops.numeric import between, between_into, blocks_into, filled, filled_into, in_blocks
 from gpujit.ops.pointwise import FLOAT_ONLY, FLOAT_OR_COMPLEX, NO_BOOL, REAL_ONLY
 from gpujit.ops.registry import library, out_form, pointwise
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_views import glu_type
-from gpujit.ops.special import erf_flat
+from gpujit.ops.special import erf_of
 from gpujit.ops.unary import sigmoid
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -36,9 +37,16 @@ def relu6(m: Any, x: Array) -> Array:
     return m.minimum(m.maximum(x, 0), 6)
 
 
+def _hardtanh_into(m: Any, out: Array, x: Array, low: Any, high: Any) -> Any:
+    if x.dtype.kind != "f":
+        return NotImplemented
+    between_into(m, out, x, low, high)
+    return None
+
+
 @pointwise(
     "aten::hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor",
-    refuse=_REAL_NUMBERS, inplace=True, out="out", into=True,
+    refuse=_REAL_NUMBERS, inplace=True, out="out", into=_hardtanh_into,
 )  # fmt: skip
 def hardtanh(m: Any, x: Array, low: Any, high: Any) -> Array:
     """``x`` kept within the two numbers."""
@@ -48,7 +56,7 @@ def hardtanh(m: Any, x: Array, low: Any, high: Any) -> Array:
             raise OpError(
                 f"aten::hardtanh: min_val={low} is negative, the tensor is {x.dtype}; take a signed or floating dtype"
             )
-    return m.minimum(m.maximum(x, low), high)
+    return between(m, x, low, high)
 
 
 def _leaky_relu_into(m: Any, out: Array, x: Array, slope: Any) -> Any:
@@ -359,7 +367,7 @@ _LOGIT = tuple(
 
 def _gelu(m: Any, x: Any, y: Any) -> None:
     if x.dtype != FLOAT32:
-        m.add(erf_flat(m, x * math.sqrt(0.5)), 1, out=y)
+        m.add(erf_of(m, x * math.sqrt(0.5)), 1, out=y)
         m.multiply(y, x, out=y)
         m.multiply(y, 0.5, out=y)
         return
@@ -386,7 +394,21 @@ def _gelu_tanh(m: Any, x: Any, y: Any) -> None:
     m.multiply(y, 0.5, out=y)
 
 
-@library("aten::glu(Tensor self, int dim=-1) -> Tensor", out="out", type_rule=glu_type)
+def _glu_into(xp: Any, out: Array, x: Array, dim: int) -> Any:
+    if not x.ndim or not -x.ndim <= dim < x.ndim or x.shape[dim] % 2 or x.dtype.kind != "f":
+        return NotImplemented
+    half = x.shape[dim] // 2
+    before = (slice(None),) * (dim % x.ndim)
+    first, second = x[(*before, slice(half))], x[(*before, slice(half, None))]
+    if not fits(out, first.shape, x.dtype):
+        return NotImplemented
+    xp.exp(xp.negative(second, out=out), out=out)
+    out += 1
+    xp.divide(first, out, out=out)
+    return None
+
+
+@library("aten::glu(Tensor self, int dim=-1) -> Tensor", out="out", type_rule=glu_type, into=_glu_into)
 def glu(xp: Any, x: Array, dim: int) -> Array:
     """The first half along ``dim`` times the sigmoid of the second."""
     if not x.ndim:

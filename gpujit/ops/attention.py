@@ -11,6 +11,7 @@ from typing import Any
 
 from gpujit.ir.dtypes import BOOL_
 from gpujit.ir.values import Array
+from gpujit.ops.into import OfBody, by_parts
 from gpujit.ops.matmul import check_same_dtype, gelu, linear
 from gpujit.ops.registry import library
 from gpujit.ops.rules_products import attention_pair_type, attention_type, flash_attention_type
@@ -93,10 +94,32 @@ def attend(
         raise ShapeError(f"{op}: query, key, value (and mask) of shapes {shapes} do not broadcast") from None
 
 
+def _attention_into(body: Any) -> Any:
+    """The out-variant of attention: one batch entry or head after the other."""
+
+    def into(
+        xp: Any, out: Array, q: Array, k: Array, v: Array, mask: Array | None, dropout_p: float, *rest: Any
+    ) -> Any:
+        shared = [d for d in range(q.ndim - 2) if q.ndim == k.ndim == v.ndim and q.shape[d] == k.shape[d] == v.shape[d]]
+        if not shared or dropout_p:
+            return NotImplemented
+        axis = max(shared, key=lambda d: q.shape[d])
+        sliced: tuple[int, ...] = (0, 1, 2)
+        behind = q.ndim - axis
+        if mask is not None and mask.ndim >= behind and mask.shape[-behind] != 1:
+            if mask.ndim != q.ndim:
+                return NotImplemented
+            sliced = (*sliced, 3)
+        return by_parts(lambda *args: axis, sliced).make(body)(xp, out, q, k, v, mask, dropout_p, *rest)
+
+    return into
+
+
 @library(
     "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
     "float dropout_p=0., bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
     type_rule=attention_type,
+    into=OfBody(_attention_into),
 )
 def scaled_dot_product_attention(
     xp: Any,

@@ -301,7 +301,10 @@ def _ctc(
     if frames.shape != (n,) or sizes.shape != (n,):
         raise ShapeError(f"{op}: {n} samples need as many lengths, found {frames.size} and {sizes.size}")
     if n and (frames.min() < 0 or frames.max() > steps or sizes.min() < 0):
-        raise ShapeError(f"{op}: input lengths must lie between 0 and {steps}, target lengths must not be negative")
+        raise ShapeError(
+            f"{op}: input lengths must lie between 0 and {steps} and target lengths must not be negative, "
+            f"found {frames.tolist()} and {sizes.tolist()}"
+        )
     longest = int(sizes.max()) if n else 0
     if targets.ndim == 1:
         if targets.size != int(sizes.sum()):

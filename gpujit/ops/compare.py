@@ -11,6 +11,7 @@ from typing import Any
 
 from gpujit.ir.values import Array
 from gpujit.ops.aliases import alias, inplace_form, same_as
+from gpujit.ops.numeric import between, between_into
 from gpujit.ops.pointwise import NO_BOOL, REAL_ONLY
 from gpujit.ops.registry import library, pointwise
 from gpujit.support.errors import DTypeError, OpError, ShapeError
@@ -249,13 +250,25 @@ for _name, _function, _onnx in (
 _NO_CLAMP = {**NO_BOOL, **REAL_ONLY}
 
 
+def _clamp_into(m: Any, out: Array, x: Array, low: Any, high: Any) -> Any:
+    if low is None and high is None:
+        return NotImplemented
+    if low is None:
+        m.minimum(x, high, out=out)
+    elif high is None:
+        m.maximum(x, low, out=out)
+    else:
+        between_into(m, out, x, low, high)
+    return None
+
+
 @pointwise(
     "aten::clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor",
-    operands=("self", "min", "max"), refuse=REAL_ONLY, inplace=True, out="Tensor_out", into=True,
+    operands=("self", "min", "max"), refuse=REAL_ONLY, inplace=True, out="Tensor_out", into=_clamp_into,
 )  # fmt: skip
 @pointwise(
     "aten::clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor",
-    operands=("self", "min", "max"), refuse=_NO_CLAMP, inplace=True, out="out", into=True,
+    operands=("self", "min", "max"), refuse=_NO_CLAMP, inplace=True, out="out", into=_clamp_into,
 )  # fmt: skip
 def clamp(m: Any, x: Array, low: Any, high: Any) -> Array:
     """min(max(x, low), high): ``high`` wins where the bounds cross, NaN anywhere gives NaN."""
@@ -263,8 +276,7 @@ def clamp(m: Any, x: Array, low: Any, high: Any) -> Array:
         if high is None:
             raise OpError("aten::clamp: min and max are both None; give at least one")
         return m.minimum(x, high)
-    y = m.maximum(x, low)
-    return y if high is None else m.minimum(y, high)
+    return m.maximum(x, low) if high is None else between(m, x, low, high)
 
 
 alias("aten::clip", "aten::clamp")

@@ -131,7 +131,7 @@ def make_plan(
     result = (x[0], out_channels, *outs) if batched else (out_channels, *outs)
     transformed = (
         rank == 2 and groups == 1 and kernel[1] == 3 and max(stride) == max(dilation) == 1
-        and prod(outs) >= MANY_POSITIONS and min(channels, out_channels) >= 16
+        and prod(outs) >= MANY_POSITIONS and min(channels, out_channels) >= 48
     )  # fmt: skip
     return Plan(
         batched, rank, stride, low, high, dilation, groups, kernel, outs, channels, out_channels, path, result, index,
@@ -289,7 +289,7 @@ def _wide_columns(
 # Positions of the result from which on transforming the weights of a 3-wide kernel is worth it.
 MANY_POSITIONS = 400
 # Elements of columns of a transformed image held at once.
-TRANSFORMED_LIMIT = 1 << 19
+TRANSFORMED_LIMIT = 1 << 17
 
 
 def _three_wide(xp: Any, x: Array, w: Array, bias: Array | None, plan: Plan) -> Array | None:
@@ -300,8 +300,7 @@ def _three_wide(xp: Any, x: Array, w: Array, bias: Array | None, plan: Plan) -> 
     Source: Lavin and Gray 2016, "Fast Algorithms for Convolutional Neural Networks", F(2, 3) along the width.
     """
     n, c, o, kh, (height, width) = x.shape[0], plan.channels, plan.out_channels, plan.kernel[0], plan.outs
-    tiles = -(-width // 2)
-    row = tiles + 1
+    row = -(-width // 2) + 1
     left, middle, right = w[..., 0], w[..., 1], w[..., 2]
     weights = xp.empty((4, o, c * kh), w.dtype)
     views = weights.reshape(4, o, c, kh)
@@ -311,43 +310,59 @@ def _three_wide(xp: Any, x: Array, w: Array, bias: Array | None, plan: Plan) -> 
     half = middle * views.dtype.type(0.5)
     xp.subtract(views[1], half, out=views[2])
     views[1] += half
-    # Even and odd columns, each row one element longer than there are tiles: what is computed across is dropped.
-    x = padded(xp, x, plan.low, (plan.high[0], 2 * row - x.shape[3] - plan.low[1]))
-    length = x.shape[2] * row
-    even, odd = xp.ascontiguousarray(x.reshape(-1, 2).T)
-    steps = xp.empty((4, n, c, length), x.dtype)
-    flat = steps.reshape(4, -1)
-    xp.subtract(even[:-1], even[1:], out=flat[0, :-1])
-    xp.add(odd[:-1], even[1:], out=flat[1, :-1])
-    xp.subtract(even[1:], odd[:-1], out=flat[2, :-1])
-    xp.subtract(odd[:-1], odd[1:], out=flat[3, :-1])
     y = xp.empty((n, o, height, width), x.dtype)
     shift = None if bias is None else bias.reshape(-1, 1)
-    s = steps.strides
     rows = max(1, min(height, TRANSFORMED_LIMIT // (c * kh * row)))
     for i in range(n):
         for r in range(0, height, rows):
             count = min(rows, height - r)
-            run = count * row - 1
-            products = xp.empty((4, o, run), x.dtype)
-            for k in range(4):
-                offset = k * s[0] + i * s[1] + r * row * s[3]
-                columns = strided(xp, steps, (c, kh, run), (s[2], row * s[3], s[3]), offset)
-                xp.dot(weights[k], columns.reshape(c * kh, run), out=products[k])
-            first, second, third, last = products
-            first += second
-            first += third
-            second -= third
-            second -= last
-            if shift is not None:
-                first += shift
-                second += shift
-            both = xp.zeros((o, count * row, 2), x.dtype)
-            both[:, :-1, 0], both[:, :-1, 1] = first, second
+            both = _three_wide_rows(xp, x[i], weights, shift, plan, r, count)
             if not isfinite(xp.dot(both.reshape(-1), both.reshape(-1))):
                 return None
             y[i, :, r : r + count] = both.reshape(o, count, 2 * row)[:, :, :width]
     return y
+
+
+def _three_wide_rows(
+    xp: Any, x: Array, weights: Array, shift: Array | None, plan: Plan, first: int, count: int
+) -> Array:
+    """``count`` rows of the result of _three_wide, from ``first`` on; the last pair of columns of each is to be dropped."""
+    (c, sizes), kh, (top, left) = (x.shape[0], x.shape[1:]), plan.kernel[0], plan.low
+    row = -(-plan.outs[1] // 2) + 1
+    # Even and odd columns of the padded rows, each row one element longer than there are pairs: what is computed across
+    # rows is dropped.
+    height = count + kh - 1
+    halves = xp.zeros((2, c, height, row), x.dtype)
+    start, stop = max(first - top, 0), min(first - top + height, sizes[0])
+    if start < stop:
+        for odd in (0, 1):
+            skipped = max(-(-(left - odd) // 2), 0)
+            seen = x[:, start:stop, 2 * skipped + odd - left :: 2][..., : row - skipped]
+            at = start + top - first
+            halves[odd, :, at : at + stop - start, skipped : skipped + seen.shape[2]] = seen
+    even, odds = halves.reshape(2, -1)
+    flat = xp.empty((4, c * height * row), x.dtype)
+    xp.subtract(even[:-1], even[1:], out=flat[0, :-1])
+    xp.add(odds[:-1], even[1:], out=flat[1, :-1])
+    xp.subtract(even[1:], odds[:-1], out=flat[2, :-1])
+    xp.subtract(odds[:-1], odds[1:], out=flat[3, :-1])
+    run = count * row - 1
+    products = xp.empty((4, weights.shape[1], run), x.dtype)
+    size = flat.itemsize
+    for k in range(4):
+        columns = strided(xp, flat, (c, kh, run), (height * row * size, row * size, size), k * flat.strides[0])
+        xp.dot(weights[k], columns.reshape(c * kh, run), out=products[k])
+    total, difference, third, last = products[0], products[1], products[2], products[3]
+    total += difference
+    total += third
+    difference -= third
+    difference -= last
+    if shift is not None:
+        total += shift
+        difference += shift
+    both = xp.zeros((weights.shape[1], count * row, 2), x.dtype)
+    both[:, :-1, 0], both[:, :-1, 1] = total, difference
+    return both
 
 
 def _phases(xp: Any, x: Array, plan: Plan) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 from gpujit.ir.dtypes import BOOL_, FLOAT32, FLOAT64, HALF_TYPES
 from gpujit.ir.values import Array
 from gpujit.ops.generator import DEFAULT, Generator
+from gpujit.ops.into import copied
 from gpujit.ops.layout import cast, empty_preserved, out_forms
 from gpujit.ops.promotion import to_floating
 from gpujit.ops.random import fill
@@ -73,6 +74,9 @@ def _declare_dropouts() -> None:
             check(x, p, op)
             return _dropped(xp, x, p, feature, alpha, op)
 
+        def into(xp: Any, out: Array, x: Array, p: float, train: bool) -> Any:
+            return NotImplemented if train and p and x.size else copied(out, x)
+
         def dropout_in_place(
             xp: Any,
             x: Array,
@@ -91,9 +95,13 @@ def _declare_dropouts() -> None:
             x[...] = _dropped(xp, x, p, feature, alpha, op)
             return x
 
-        library(f"{op}(Tensor input, float p, bool train) -> Tensor", half="native", effects=True, type_rule=same_type)(
-            dropout
-        )
+        library(
+            f"{op}(Tensor input, float p, bool train) -> Tensor",
+            half="native",
+            effects=True,
+            type_rule=same_type,
+            into=into,
+        )(dropout)
         library(f"{op}_(Tensor(a!) self, float p, bool train) -> Tensor(a!)", half="native", effects=True)(
             dropout_in_place
         )

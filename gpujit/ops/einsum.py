@@ -253,7 +253,8 @@ def bilinear(xp: Any, x1: Array, x2: Array, w: Array, bias: Array | None) -> Arr
     """``x1 @ w[o] @ x2 + bias`` for each output ``o``; ``x1 [..., I]``, ``x2 [..., J]``, ``w [O, I, J]``."""
     op = "aten::bilinear"
     check_same_dtype(op, input1=x1, input2=x2, weight=w)
-    if w.ndim != 3 or min(x1.ndim, x2.ndim) < 1 or x1.shape[:-1] != x2.shape[:-1] or (x1.shape[-1], x2.shape[-1]) != w.shape[1:]:
+    fits = w.ndim == 3 and min(x1.ndim, x2.ndim) >= 1 and x1.shape[:-1] == x2.shape[:-1]
+    if not fits or (x1.shape[-1], x2.shape[-1]) != w.shape[1:]:
         raise ShapeError(f"{op}: inputs {x1.shape} and {x2.shape} do not fit a weight [O, I, J] of shape {w.shape}")
     o, i, j = w.shape
     lead = x1.shape[:-1]

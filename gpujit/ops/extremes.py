@@ -361,7 +361,7 @@ def _quantile(
     if x.size == 0:
         raise ShapeError(f"{op}: the input of shape {x.shape} has no elements")
     if not ((q >= 0) & (q <= 1)).all():
-        raise ShapeError(f"{op}: q must lie between 0 and 1")
+        raise ShapeError(f"{op}: q must lie between 0 and 1, found {q.tolist()}")
     if dim is None:
         rows, kept, shape = x.reshape(1, -1), (1,) * x.ndim, ()
     else:

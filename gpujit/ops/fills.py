@@ -18,7 +18,7 @@ from gpujit.support.errors import OpError, ShapeError
 
 
 def _fill_into(xp: Any, out: Array, x: Array, value: Any) -> Any:
-    if not fits(out, x.shape, x.dtype) or getattr(value, "ndim", 0):
+    if not fits(out, x.shape, x.dtype) or (hasattr(value, "dtype") and value.ndim):
         return NotImplemented
     if hasattr(value, "dtype"):
         out[...] = cast(value, x.dtype)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from itertools import product as combinations_of
 from math import prod
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,8 @@ PROBE_LIMIT = 1 << 14
 GUESS_LIMIT = 32
 _QUANTISED_STORAGE = {12: np.dtype(np.int8), 13: np.dtype(np.uint8), 14: np.dtype(np.int32)}
 _cache: OrderedDict[Any, Any] = OrderedDict()
+_lock = Lock()
+_MISSING = object()
 
 
 def infer(op: Op, args: Sequence[Any]) -> Any:
@@ -67,13 +70,13 @@ def infer(op: Op, args: Sequence[Any]) -> Any:
     key = _key(op, args)
     if key is None:
         return _infer(op, tuple(args))
-    if key in _cache:
-        _cache.move_to_end(key)
-    else:
-        _cache[key] = _infer(op, tuple(args))
-        if len(_cache) > CACHE_LIMIT:
-            _cache.popitem(last=False)
-    found = _cache[key]
+    found = _cache.get(key, _MISSING)
+    if found is _MISSING:
+        found = _infer(op, tuple(args))
+        with _lock:
+            _cache[key] = found
+            while len(_cache) > CACHE_LIMIT:
+                _cache.popitem(last=False)
     return list(found) if type(found) is list else found
 
 

@@ -1,4 +1,4 @@
-"""Pieces of out-variants: what functions declared as ``into=`` are made of. See ``out_variants`` for what they promise."""
+"""Pieces of out-variants: what functions declared as ``into=`` are made of; ``out_variants`` says what they promise."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from gpujit.ir.values import Array
 
 # Elements of the result that are computed at once where that takes memory of their own.
 PART = 1 << 16
+# Up to this many elements a pointwise result is computed and copied, which is quicker than to prepare for more.
+SMALL = 1 << 11
 
 
 def fits(out: Array, shape: Sequence[int], dtype: Any) -> bool:
@@ -75,7 +77,7 @@ def elementwise(body: Callable[..., Any]) -> Callable[..., Any]:
         if any(getattr(a, "dtype", out.dtype).kind in "iu" for a in args):
             # Some refuse certain integers, and must have seen all before anything is written.
             return NotImplemented
-        return _parts(m, body, out, args, longest(out.shape), lambda a: hasattr(a, "dtype"))
+        return _parts(m, body, out, args, longest(out.shape), lambda a: hasattr(a, "dtype"), True)
 
     return into
 
@@ -102,7 +104,7 @@ def by_parts(axis_of: Callable[..., int | None], sliced: Sequence[int] = (0,)) -
             if axis is None or any(a.ndim != out.ndim or a.shape[axis] != out.shape[axis] for a in cut):
                 return NotImplemented
             chosen = {id(a) for a in cut}
-            return _parts(m, body, out, args, axis, lambda a: id(a) in chosen)
+            return _parts(m, body, out, args, axis, lambda a: id(a) in chosen, False)
 
         return into
 
@@ -110,7 +112,13 @@ def by_parts(axis_of: Callable[..., int | None], sliced: Sequence[int] = (0,)) -
 
 
 def _parts(
-    m: Any, body: Callable[..., Any], out: Array, args: Sequence[Any], axis: int | None, is_cut: Callable[[Any], bool]
+    m: Any,
+    body: Callable[..., Any],
+    out: Array,
+    args: Sequence[Any],
+    axis: int | None,
+    is_cut: Callable[[Any], bool],
+    casts: bool,
 ) -> Any:
     if axis is None or out.size <= PART or out.shape[axis] < 2:
         # What is computed in one piece is as well computed and copied.
@@ -126,7 +134,7 @@ def _parts(
             values.append(a)
         y = body(m, *values)
         target = out[(..., slice(i, stop), *(slice(None),) * (behind - 1))]
-        if not i and not fits(target, y.shape, y.dtype):
+        if not i and not fits(target, y.shape, out.dtype if casts else y.dtype):
             return NotImplemented
         target[...] = y
     return None

@@ -7,6 +7,7 @@ from typing import Any
 from gpujit.ir.values import Array
 from gpujit.ops.axes import need_floating, total
 from gpujit.ops.distance import apart, check_broadcast, together
+from gpujit.ops.into import by_parts, longest
 from gpujit.ops.promotion import to_floating
 from gpujit.ops.registry import out_form, reduction
 from gpujit.ops.rules_reduce import floating_loss_type, loss_type
@@ -37,11 +38,20 @@ def _numbers(op: str, *operands: Array) -> list[Array]:
 # -------------------------------------------------------------------------------------------------- differences
 
 
+def _unreduced_axis(x: Array, target: Array, reduction: int, *numbers: Any) -> int | None:
+    return longest(x.shape) if reduction == 0 and x.shape == target.shape else None
+
+
+# Losses of single elements, one part after the other; a reduced loss is one number.
+_UNREDUCED = by_parts(_unreduced_axis, (0, 1))
+
+
 @reduction(
     "aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
     out="out",
     half="promote",
     type_rule=loss_type,
+    into=_UNREDUCED,
 )
 def mse_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     """(x - target)²."""
@@ -50,7 +60,12 @@ def mse_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     return reduced(m, d * d, reduction)
 
 
-@reduction("aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", half="promote", type_rule=loss_type)
+@reduction(
+    "aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
+    half="promote",
+    type_rule=loss_type,
+    into=_UNREDUCED,
+)
 def l1_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     """|x - target|."""
     x, target = together("aten::l1_loss", x, target)
@@ -62,6 +77,7 @@ def l1_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     out="out",
     half="promote",
     type_rule=loss_type,
+    into=_UNREDUCED,
 )
 def smooth_l1_loss(m: Any, x: Array, target: Array, reduction: int, beta: float) -> Array:
     """d² / (2 beta) where d = |x - target| is below ``beta``, d - beta / 2 elsewhere."""
@@ -79,6 +95,7 @@ def smooth_l1_loss(m: Any, x: Array, target: Array, reduction: int, beta: float)
     out="out",
     half="promote",
     type_rule=loss_type,
+    into=_UNREDUCED,
 )
 def huber_loss(m: Any, x: Array, target: Array, reduction: int, delta: float) -> Array:
     """d² / 2 where d = |x - target| is at most ``delta``, delta (d - delta / 2) elsewhere."""
@@ -286,6 +303,7 @@ def triplet_margin_loss(
     out="out",
     half="promote",
     type_rule=loss_type,
+    into=_UNREDUCED,
 )
 def soft_margin_loss(m: Any, x: Array, target: Array, reduction: int) -> Array:
     """log(1 + exp(-target x)), infinite where exp overflows, as in PyTorch."""

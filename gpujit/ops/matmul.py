@@ -75,10 +75,11 @@ def product(op: str, xp: Any, a: Array, b: Array) -> Array:
 def _product_shape(xp: Any, a: Array, b: Array) -> tuple[int, ...]:
     """The shape of ``a @ b``, when they fit."""
     if b.ndim == 1:
-        return a.shape[:-1]
+        return (*a.shape[:-1],)
     if a.ndim == 1:
         return (*b.shape[:-2], b.shape[-1])
-    front, back = a.shape[:-2], b.shape[:-2]
+    front: tuple[int, ...] = a.shape[:-2]
+    back = b.shape[:-2]
     if back and front != back:
         front = xp.broadcast_shapes(front, back)
     return (*front, a.shape[-2], b.shape[-1])
@@ -323,7 +324,7 @@ def add_product(op: str, self: Array, y: Array, beta: Any, alpha: Any) -> Array:
 
 def _fits_product(xp: Any, out: Array, self: Array, dtype: Any) -> bool:
     """Whether ``self`` can be added to a product in ``out``."""
-    return self.dtype == dtype and (self.shape == out.shape or xp.broadcast(self, out).shape == out.shape)
+    return bool(self.dtype == dtype) and (self.shape == out.shape or xp.broadcast(self, out).shape == out.shape)
 
 
 def _added_into(na: int, nb: int) -> Any:

@@ -95,21 +95,23 @@ def _check_normalized(
 
 
 # Elements up to which rows are normalised in one go, of a block otherwise, and of the rows that blocks are made of.
-SMALL, BLOCK, WIDE = 4096, 65536, (16, 4096)
+SMALL, BLOCK, WIDE = 4096, 32768, (16, 4096)
 
 
-def _norm_blocks(x: Array, weight: Array | None, bias: Array | None, eps: float) -> Three:
-    """Layer norm of each row of a contiguous ``x [R, N]``, block by block on the CPU; means and inverse deviations.
+def _norm_blocks(y: Array, x: Array, weight: Array | None, bias: Array | None, eps: float) -> tuple[Array, Array]:
+    """Layer norm of each row of a contiguous ``x [R, N]`` into ``y``, block by block on the CPU.
 
-    Factors of rows and of columns are spread to whole arrays, since NumPy's loops over short rows cost more than what
-    they compute.
+    Factors of rows and of columns are spread to whole arrays, since loops over short rows cost more than what they
+    compute. Returns means and inverse deviations.
     """
     rows, n = x.shape
     step = min(max(1, BLOCK // n), rows)
     ones = np.ones(n, x.dtype)
-    y, mean, rstd = np.empty_like(x), np.empty(rows, x.dtype), np.empty(rows, x.dtype)
+    mean, rstd = np.empty(rows, x.dtype), np.empty(rows, x.dtype)
     spread = np.empty((step, n), x.dtype)
-    scale = None if weight is None else np.repeat(weight.astype(x.dtype, copy=False)[None], step, 0)
+    # Two columns by two rows, the second of zeros: an outer product that BLAS computes.
+    left, right = np.zeros((step, 2), x.dtype), np.zeros((2, n), x.dtype)
+    right[0] = 1 if weight is None else weight
     shift = None if bias is None else np.repeat(bias.astype(x.dtype, copy=False)[None], step, 0)
     for i in range(0, rows, step):
         part, d, means, factors = x[i : i + step], y[i : i + step], mean[i : i + step], rstd[i : i + step]
@@ -120,13 +122,12 @@ def _norm_blocks(x: Array, weight: Array | None, bias: Array | None, eps: float)
         np.copyto(d, means[:, None])
         np.subtract(part, d, out=d)
         np.divide(1, np.sqrt(np.vecdot(d, d) / n + eps), out=factors)
-        np.copyto(factor, factors[:, None])
-        if scale is not None:
-            factor *= scale[:count]
+        left[:count, 0] = factors
+        np.matmul(left[:count], right, out=factor)
         d *= factor
         if shift is not None:
             d += shift[:count]
-    return y, mean, rstd
+    return mean, rstd
 
 
 def _layer_norm(
@@ -151,10 +152,12 @@ def _layer_norm(
         weight = None if weight is None else weight.reshape(n)
         bias = None if bias is None else bias.reshape(n)
         out = None if out is None else out.reshape(rows.shape)
-    if m is np and SMALL < x.size and WIDE[0] <= n <= WIDE[1] and rows.flags.c_contiguous:
-        y, mean, rstd = _norm_blocks(rows.reshape(-1, n), weight, bias, eps)
-        kept = (*rows.shape[:-1], 1)
-        return y.reshape(x.shape), mean.reshape(kept), rstd.reshape(kept)
+    if m is np and x.size > SMALL and WIDE[0] <= n <= WIDE[1] and rows.flags.c_contiguous:
+        y = np.empty_like(rows) if out is None else out
+        if y.flags.c_contiguous:
+            mean, rstd = _norm_blocks(y.reshape(-1, n), rows.reshape(-1, n), weight, bias, eps)
+            kept = (*rows.shape[:-1], 1)
+            return y.reshape(x.shape), mean.reshape(kept), rstd.reshape(kept)
     axes = (rows.ndim - 1,)
     mean = total(m, rows, axes, True) / n if n else total(m, rows, axes, True)
     d = m.subtract(rows, mean, out)

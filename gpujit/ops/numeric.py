@@ -81,15 +81,15 @@ def in_blocks(m: Any, function: Callable[[Any, Any], Any], x: Array) -> Array:
     return y
 
 
-# A function that leaves its result for a one-dim array, the second argument, in the third, of the same dtype.
+# A function that leaves its result for the second argument in the third, an array of the same shape and dtype.
 Fill = Callable[[Any, Any, Any], Any]
 
 
 def filled(m: Any, fill: Fill, x: Array) -> Array:
     """``in_blocks`` for a chain of array calls that writes its result itself, which saves copying it."""
     y = m.empty_like(x)
-    if x.size <= 2 * BLOCK and x.flags.c_contiguous:
-        fill(m, x.reshape(-1), y.reshape(-1))
+    if x.size <= 2 * BLOCK:
+        fill(m, x, y)
         return y
     _fill_blocks(m, fill, x.ravel(order="K"), y.ravel(order="K"))
     return y
@@ -118,3 +118,22 @@ def filled_into(m: Any, out: Array, fill: Fill, x: Array) -> Any:
         fill(m, part, scratch[: part.size])
         target[i : i + step] = scratch[: part.size]
     return None
+
+
+# Elements from which clip, whose call costs more, is faster than a maximum and a minimum.
+_CLIPPED = 8192
+
+
+def between(m: Any, x: Array, low: Any, high: Any) -> Array:
+    """min(max(x, low), high) for numbers or arrays."""
+    if x.size >= _CLIPPED and x.dtype.kind == "f" and type(low) in (int, float) and type(high) in (int, float):
+        return m.clip(x, low, high)
+    return m.minimum(m.maximum(x, low), high)
+
+
+def between_into(m: Any, out: Array, x: Array, low: Any, high: Any) -> None:
+    """``between`` into ``out``, which may be ``x`` itself."""
+    if x.size >= _CLIPPED and x.dtype.kind == "f" and type(low) in (int, float) and type(high) in (int, float):
+        m.clip(x, low, high, out=out)
+    else:
+        m.minimum(m.maximum(x, low, out=out), high, out=out)

@@ -7,7 +7,8 @@ argument itself; it may have any strides.
 
 A pointwise ``out`` has the result's dtype and shape. Other entries see to that themselves: they return NotImplemented,
 with nothing written, when ``out`` has another dtype or shape than the result (``into.fits``), or for a rare case that
-is not worth the code. Whatever ``into`` can't do is computed by the body and copied, which also finds the error to raise.
+is not worth the code. Whatever ``into`` can't do is computed by the body and copied, which also finds the error to
+raise.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from gpujit.ir.dtypes import HALF_TYPES
 from gpujit.ir.types import TENSOR, ListType, OptionalType
+from gpujit.ops import into as pieces
 from gpujit.ops.registry import (
     Op,
     check_writable,
@@ -86,7 +88,13 @@ def _edge(op: Op, xp: Any, name: str) -> Callable[..., Any]:
                 return copying(out, *args)
             check_writable(o, name)
         for i in tensors:
-            if not is_usable(args[i], outs):
+            x = args[i]
+            if x is None:
+                continue
+            if type(x) is ndarray and outs[0] is out:
+                if (widens and x.dtype in HALF_TYPES) or may_share(x, out):
+                    return copying(out, *args)
+            elif not is_usable(x, outs):
                 return copying(out, *args)
         try:
             done = into(xp, out, *args)
@@ -112,13 +120,13 @@ def _pointwise(op: Op, xp: Any, name: str) -> Callable[..., Any]:
     def plan_for(operands: Sequence[Any]) -> tuple[Any, tuple[int, ...], Any] | None:
         compute, returned, promoted = pointwise_plan(op, operands)
         arrays = [x for x in operands if type(x) is ndarray]
-        if returned is None or promoted in HALF_TYPES or not arrays or any(x.dtype != compute for x in arrays):
+        if returned is None or promoted in HALF_TYPES or any(x.dtype != compute for x in arrays):
             return None
         numbers = tuple(i for i, x in zip(positions, operands, strict=True) if type(x) is not ndarray and x is not None)
         return returned, numbers, compute
 
     def call(out: Any, *args: Any) -> Any:
-        if type(out) is not ndarray:
+        if type(out) is not ndarray or out.size <= pieces.SMALL:
             return copying(out, *args)
         key: list[Any] = []
         for i in positions:

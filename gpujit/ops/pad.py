@@ -7,6 +7,7 @@ from math import copysign, isfinite
 from typing import Any
 
 from gpujit.ir.values import Array
+from gpujit.ops.into import OfBody, by_parts, fits, longest
 from gpujit.ops.layout import check_countable
 from gpujit.ops.registry import library
 from gpujit.ops.rules_views import pad_type
@@ -187,10 +188,46 @@ def pad_any(xp: Any, op: str, x: Array, pads: Sequence[int], mode: str, value: f
     return pad_edges(xp, op, x, pads, mode)
 
 
+def _constant_into(xp: Any, out: Array, x: Array, pads: Sequence[int], value: Any) -> Any:
+    count = len(pads)
+    if count % 2 or count > 2 * x.ndim or out.ndim != x.ndim:
+        return NotImplemented
+    shape = list(x.shape)
+    inner = [slice(None)] * x.ndim
+    for i in range(0, count, 2):
+        axis = x.ndim - 1 - i // 2
+        low, high = pads[i], pads[i + 1]
+        shape[axis] += low + high
+        inner[axis] = slice(max(low, 0), shape[axis] - max(high, 0))
+    if min(shape, default=0) < 0 or not fits(out, shape, x.dtype):
+        return NotImplemented
+    _check_fill("aten::pad", value, x.dtype, xp)
+    out.fill(value)
+    out[tuple(inner)] = _crop(x, pads)
+    return None
+
+
+def _outer_dim(x: Array, pads: Sequence[int], *rest: Any) -> int | None:
+    return longest(x.shape[: x.ndim - len(pads) // 2])
+
+
+def _pad_into(body: Any) -> Any:
+    """The out-variant of padding in any mode."""
+    parts = by_parts(_outer_dim).make(body)
+
+    def into(xp: Any, out: Array, x: Array, pads: list[int], mode: Any, value: float | None) -> Any:
+        if mode in ("constant", 0):
+            return _constant_into(xp, out, x, pads, 0 if value is None else value)
+        return parts(xp, out, x, pads, mode, value)
+
+    return into
+
+
 @library(
     'aten::pad(Tensor self, int[] pad, str mode="constant", float? value=None) -> Tensor',
     half="native",
     type_rule=pad_type,
+    into=OfBody(_pad_into),
 )
 def pad(xp: Any, x: Array, pads: list[int], mode: str, value: float | None) -> Array:
     """The input with its last dims grown (or cropped) by pairs of numbers, last dim first."""
@@ -198,7 +235,10 @@ def pad(xp: Any, x: Array, pads: list[int], mode: str, value: float | None) -> A
 
 
 @library(
-    "aten::_pad_enum(Tensor self, int[] pad, int mode, float? value=None) -> Tensor", half="native", type_rule=pad_type
+    "aten::_pad_enum(Tensor self, int[] pad, int mode, float? value=None) -> Tensor",
+    half="native",
+    type_rule=pad_type,
+    into=OfBody(_pad_into),
 )
 def pad_enum(xp: Any, x: Array, pads: list[int], mode: int, value: float | None) -> Array:
     """As ``aten::pad``, with the mode as a number."""
@@ -207,7 +247,12 @@ def pad_enum(xp: Any, x: Array, pads: list[int], mode: int, value: float | None)
     return pad_any(xp, "aten::_pad_enum", x, pads, MODES[mode], value)
 
 
-@library("aten::_pad_circular(Tensor self, int[] pad) -> Tensor", half="native", type_rule=pad_type)
+@library(
+    "aten::_pad_circular(Tensor self, int[] pad) -> Tensor",
+    half="native",
+    type_rule=pad_type,
+    into=by_parts(_outer_dim),
+)
 def pad_circular(xp: Any, x: Array, pads: list[int]) -> Array:
     """The input with its last dims continued periodically."""
     return pad_edges(xp, "aten::_pad_circular", x, pads, "circular")
@@ -218,16 +263,27 @@ def pad_circular(xp: Any, x: Array, pads: list[int]) -> Array:
     half="native",
     out="out",
     type_rule=pad_type,
+    into=_constant_into,
 )
 def constant_pad_nd(xp: Any, x: Array, pads: list[int], value: Any) -> Array:
     """The input with its last dims grown by elements equal to ``value``."""
     return pad_constant(xp, "aten::constant_pad_nd", x, pads, value)
 
 
+def _edge_dim(x: Array, pads: Sequence[int]) -> int | None:
+    return longest(x.shape[:1]) if x.ndim > len(pads) // 2 and len(pads) > 1 else None
+
+
 def _declare(name: str, mode: str, rank: int) -> None:
     op = f"aten::{name}_pad{rank}d"
 
-    @library(f"{op}(Tensor self, int[{2 * rank}] padding) -> Tensor", half="native", out="out", type_rule=pad_type)
+    @library(
+        f"{op}(Tensor self, int[{2 * rank}] padding) -> Tensor",
+        half="native",
+        out="out",
+        type_rule=pad_type,
+        into=by_parts(_edge_dim),
+    )
     def edges(xp: Any, x: Array, pads: list[int]) -> Array:
         """The input with its last dims grown by copies of its own elements."""
         if len(pads) != 2 * rank:

@@ -11,6 +11,7 @@ from typing import Any
 from gpujit.ir.dtypes import kind_of
 from gpujit.ir.values import Array
 from gpujit.ops.aliases import alias, inplace_form
+from gpujit.ops.into import fits
 from gpujit.ops.promotion import result_type
 from gpujit.ops.registry import library, pointwise, wrap_number
 from gpujit.ops.rules import elementwise_type
@@ -410,12 +411,20 @@ def hypot(m: Any, a: Array, b: Array) -> Array:
     return m.hypot(a, b)
 
 
+def _nextafter_into(xp: Any, out: Array, a: Array, b: Array) -> Any:
+    if a.dtype != b.dtype or kind_of(a.dtype) != 2 or not fits(out, xp.broadcast(a, b).shape, a.dtype):
+        return NotImplemented
+    xp.nextafter(a, b, out=out)
+    return None
+
+
 @library(
     "aten::nextafter(Tensor self, Tensor other) -> Tensor",
     half="native",
     inplace=True,
     out="out",
     type_rule=elementwise_type,
+    into=_nextafter_into,
 )
 def nextafter(xp: Any, a: Array, b: Array) -> Array:
     """The floating-point number next to ``a`` in the direction of ``b``, in their own precision."""

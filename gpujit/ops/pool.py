@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpujit.ir.values import Array
+from gpujit.ops.axes import total
 from gpujit.ops.into import by_parts, longest
 from gpujit.ops.registry import library, write_into
 from gpujit.ops.rules_products import adaptive_pair_type, adaptive_type, pooled_pair_type, pooled_type
@@ -336,7 +337,7 @@ def adaptive_avg_pool(xp: Any, op: str, x: Array, output: Sequence[int], rank: i
         raise DTypeError(f"{op}: input is {x.dtype}, the mean needs a floating dtype")
     if output and all(size == 1 for size in output) and x.ndim in (rank + 1, rank + 2) and x.size:
         lead = x.shape[: x.ndim - rank]
-        y = xp.add.reduce(x.reshape(*lead, -1), axis=-1)
+        y = total(xp, x.reshape(*lead, -1), (len(lead),))
         y /= prod(x.shape[-rank:])
         return y.reshape(*lead, *(1,) * rank)
     axes = _adaptive_axes(op, x, output, rank)

@@ -17,7 +17,7 @@ schema, by position, defaults filled in:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from typing import Any
 
 from gpujit.ir.dtypes import BOOL_, FLOAT32, HALF_TYPES, INT64, kind_of
@@ -112,8 +112,8 @@ class Op:
     def out_kernel(self, xp: Any) -> Callable[..., Any]:
         """A callable ``(out, *args) -> out`` that leaves the results in ``out``: an array, or a sequence for several.
 
-        It raises as ``kernel`` does, and DTypeError or ShapeError for results that do not fit ``out``; nothing is written
-        then. ``out`` may share memory with the arguments. Only for functional entries that return tensors.
+        It raises as ``kernel`` does, and DTypeError or ShapeError for results that do not fit ``out``; nothing is
+        written then. ``out`` may share memory with the arguments. Only for functional entries that return tensors.
         """
         found = self._kernels.get((xp, "out"))
         if found is None:
@@ -201,10 +201,17 @@ def pointwise(
     def declare(body: Body) -> Body:
         op = add_op(
             Op(
-                text, "pointwise", body, type_rule=type_rule, onnx=onnx, result=result, operands=operands, refuse=refuse,
-                into=by_body(body) if into is True else into or (None if result == "any" else elementwise(body)),
+                text,
+                "pointwise",
+                body,
+                type_rule=type_rule,
+                onnx=onnx,
+                result=result,
+                operands=operands,
+                refuse=refuse,
+                into=_pointwise_variant(body, into, result),
             )
-        )  # fmt: skip
+        )
         _derive(op, inplace, out)
         return body
 
@@ -281,6 +288,13 @@ def view(text: str, *, type_rule: TypeRule | None = None, onnx: object = None) -
     return declare
 
 
+def _pointwise_variant(body: Body, into: Body | bool, result: str) -> Body | None:
+    if into is True:
+        return by_body(body)
+    # Which dtype to compute in parts is not known beforehand when the body decides it.
+    return into or (None if result == "any" else elementwise(body))
+
+
 def _out_variant(body: Body, into: Body | OfBody | None) -> Body | None:
     return into.make(body) if isinstance(into, OfBody) else into
 
@@ -303,6 +317,7 @@ def prim(
 
 
 def _explained(op: Op, body: Body) -> Body:
+    @wraps(body)
     def call(*args: Any) -> Any:
         try:
             return body(*args)
@@ -356,8 +371,7 @@ def _make_kernel(op: Op, xp: Any) -> Callable[..., Any]:
     if op.form == "inplace":
         assert op.derived_from is not None
         if op.kind == "pointwise" and op.has_out_variant:
-            into_kernel = _make_out_kernel(op.derived_from, xp, op.full_name)
-            return lambda target, *args: into_kernel(target, target, *args)
+            return _pointwise_inplace_kernel(op, op.derived_from, xp)
         return _inplace_kernel(op.derived_from.kernel(xp), op.full_name)
     if op.form == "out":
         assert op.derived_from is not None
@@ -417,6 +431,23 @@ def write_all(targets: Sequence[Array], values: Sequence[Array], op: str) -> tup
 def _inplace_kernel(functional: Callable[..., Any], name: str) -> Callable[..., Any]:
     def call(target: Array, *args: Any) -> Any:
         return write_into(target, functional(target, *args), name)
+
+    return call
+
+
+# Up to this many elements computing and copying costs less than what an out-variant checks first.
+_COPIED = 2048
+
+
+def _pointwise_inplace_kernel(op: Op, functional: Op, xp: Any) -> Callable[..., Any]:
+    copying = _inplace_kernel(functional.kernel(xp), op.full_name)
+    into = _make_out_kernel(functional, xp, op.full_name)
+    ndarray = xp.ndarray
+
+    def call(target: Array, *args: Any) -> Any:
+        if type(target) is ndarray and target.size <= _COPIED:
+            return copying(target, *args)
+        return into(target, target, *args)
 
     return call
 

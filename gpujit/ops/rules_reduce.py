@@ -279,7 +279,8 @@ def cosine_similarity_type(x: TensorType, y: TensorType, dim: Any, *, op: str) -
 def pairwise_distance_type(x: TensorType, y: TensorType, *, keepdim: Any, op: str) -> TensorType:
     """The broadcast shape with the last dim reduced."""
     shape = broadcast([shape_of(x), shape_of(y)], op)
-    return tensor(floating(promoted(x, y)), reduced_shape(shape, [-1], keepdim, op))
+    dtype = floating(promoted(x, y))
+    return tensor(None if dtype is None else real_of(dtype), reduced_shape(shape, [-1], keepdim, op))
 
 
 def cdist_type(x: TensorType, y: TensorType, *, op: str) -> TensorType:

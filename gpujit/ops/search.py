@@ -9,6 +9,7 @@ import numpy as np
 
 from gpujit.ir.dtypes import HALF_TYPES, INT64, kind_of
 from gpujit.ir.values import Array
+from gpujit.ops.into import by_parts, longest
 from gpujit.ops.layout import cast, out_forms
 from gpujit.ops.promotion import result_type
 from gpujit.ops.registry import library
@@ -122,6 +123,10 @@ def _declare_searchsorted() -> None:
 _declare_searchsorted()
 
 
+def _element_axis(elements: Any, tests: Any, *options: Any) -> int | None:
+    return longest(elements.shape) if hasattr(elements, "dtype") else None
+
+
 def _declare_isin() -> None:
     op = "aten::isin"
     options = "*, bool assume_unique=False, bool invert=False"
@@ -148,6 +153,7 @@ def _declare_isin() -> None:
             f"{op}.{overload}({arguments}, {options}) -> Tensor",
             half="native",
             out=f"{overload}_out",
+            into=by_parts(_element_axis) if body is isin and overload[0] == "T" else None,
             type_rule=is_in_type,
         )(body)
 

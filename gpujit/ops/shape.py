@@ -285,10 +285,9 @@ def _interleaved(xp: Any, x: Array, repeats: Any, dim: int | None, output_size: 
             x = x.reshape(1)
     if hasattr(repeats, "dtype") and repeats.size not in (1, x.shape[d]):
         raise ShapeError(f"{op}: {repeats.size} repeats don't fit dim {dim} of size {x.shape[d]}")
-    if hasattr(repeats, "dtype") and repeats.size != 1:
-        total = int(repeats.sum(dtype="float64"))
-    else:
-        total = int(repeats) * x.shape[d]
+    total = int(repeats.sum(dtype="float64")) if hasattr(repeats, "dtype") else repeats
+    if not hasattr(repeats, "dtype") or repeats.size == 1:
+        total *= x.shape[d]
     check_countable(total * (x.size // max(x.shape[d], 1)), x, op)
     y = xp.repeat(x, repeats, axis=d)
     if output_size is not None and output_size != y.shape[d]:

@@ -26,8 +26,8 @@ def _softmax_blocks(x: Array, y: Array) -> None:
     """Softmax of each row of a contiguous ``x [R, N]`` into ``y``, block by block on the CPU.
 
     Any shift that keeps exp from overflow and underflow gives the same quotients, so the maximum of a whole block is
-    tried first: it costs a fraction of the maxima of its rows. Factors of rows are spread to whole arrays, since NumPy's
-    loops over short rows cost more than what they compute.
+    tried first: it costs a fraction of the maxima of its rows. Factors of rows are spread to whole arrays, since loops
+    over short rows cost more than what they compute.
     """
     rows, n = x.shape
     step = max(1, BLOCK // n)
@@ -53,6 +53,12 @@ def softmax_rows(m: Any, x: Array, axis: int, out: Array | None = None) -> Array
     """exp(x) / sum(exp(x)) along ``axis``, shifted by the maximum so that exp cannot overflow."""
     if x.size == 0:
         return x.copy()
+    n = x.shape[axis]
+    if m is np and x.size > SMALL and axis == x.ndim - 1 and n <= WIDE and x.flags.c_contiguous:
+        y = np.empty_like(x) if out is None else out
+        if y.flags.c_contiguous:
+            _softmax_blocks(x.reshape(-1, n), y.reshape(-1, n))
+            return y
     e = m.subtract(x, m.maximum.reduce(x, axis, None, None, True), out)
     m.exp(e, e)
     return m.true_divide(e, total(m, e, (axis,), True), e)

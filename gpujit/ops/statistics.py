@@ -83,7 +83,10 @@ def bincount(m: Any, x: Array, weights: Array | None, minlength: int) -> Array:
     if minlength < 0:
         raise ShapeError(f"aten::bincount: minlength must not be negative, found {minlength}")
     if x.ndim != 1 or x.dtype.kind not in "ui" or (x.size and x.min() < 0):
-        raise ShapeError(f"aten::bincount: expected integers from 0 up in 1 dim, found {x.dtype} of shape {x.shape}")
+        lowest = f" from {x.min()} up" if x.size and x.dtype.kind in "ui" else ""
+        raise ShapeError(
+            f"aten::bincount: expected integers from 0 up in 1 dim, found {x.dtype} of shape {x.shape}{lowest}"
+        )
     if weights is not None and weights.shape != x.shape:
         raise ShapeError(f"aten::bincount: weights of shape {weights.shape} do not match the input's {x.shape}")
     x = x.astype(INT64, copy=False)

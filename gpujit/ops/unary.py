@@ -8,6 +8,7 @@ from typing import Any
 from gpujit.ir.dtypes import BFLOAT16, FLOAT16
 from gpujit.ir.values import Array
 from gpujit.ops.aliases import alias
+from gpujit.ops.into import by_parts, longest
 from gpujit.ops.numeric import filled, filled_into
 from gpujit.ops.pointwise import CAST_TO_FLOAT, FLOAT_ONLY, NO_BOOL, REAL_ONLY
 from gpujit.ops.registry import library, out_form, pointwise
@@ -245,10 +246,14 @@ def isreal(m: Any, x: Array) -> Array:
 _LARGEST = {FLOAT16: 65504.0, BFLOAT16: 3.3895313892515355e38}
 
 
+def _any_axis(x: Array, *numbers: Any) -> int | None:
+    return longest(x.shape)
+
+
 @library(
     "aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
     half="native", inplace=True, out="out",
-    type_rule=same_type,
+    type_rule=same_type, into=by_parts(_any_axis),
 )  # fmt: skip
 def nan_to_num(xp: Any, x: Array, nan: float | None, posinf: float | None, neginf: float | None) -> Array:
     """``x`` with NaN and the infinities replaced: by 0 and the dtype's largest and smallest number by default."""

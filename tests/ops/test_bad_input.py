@@ -14,7 +14,6 @@ import pytest
 
 import gpujit
 from gpujit.ir.values import Device
-from gpujit.ops import table
 from gpujit.support.errors import DeviceError, DTypeError, OpError, ShapeError
 from tests.ops.check import run
 from tests.programs import archive, forward, module
@@ -53,7 +52,6 @@ CASES: list[tuple[str, list[Any], type[OpError], str]] = [
     ("aten::add_.Tensor", [f(1), f(3), 1], ShapeError, "(3,)"),
     ("aten::mul_.Tensor", [f(3), f(2, 3)], ShapeError, "(2, 3)"),
     ("aten::add.out", [f(2), f(2), 1, f(3)], ShapeError, "(3,)"),
-    ("aten::add_.Tensor", [np.broadcast_to(f(1), (3,)), f(3), 1], ShapeError, "clone it first"),
     # elementwise: dtypes
     ("aten::sub.Tensor", [b(2), b(2), 1], DTypeError, "bool"),
     ("aten::neg", [b(2)], DTypeError, "bool"),
@@ -68,7 +66,6 @@ CASES: list[tuple[str, list[Any], type[OpError], str]] = [
     ("aten::add_.Tensor", [i(1, 2), f(2), 1], DTypeError, "int64"),
     ("aten::div_.Tensor", [i(1, 2), i(1, 2)], DTypeError, "int64"),
     ("aten::sqrt_", [i(1, 2)], DTypeError, "int64"),
-    ("aten::abs_", [c(2)], DTypeError, "complex"),
     ("aten::exp.out", [f(2), i(0, 0)], DTypeError, "int64"),
     ("aten::div.Tensor_mode", [f(2), f(2), "round"], OpError, "'round'"),
     ("aten::clamp", [f(2), None, None], OpError, "min"),
@@ -80,7 +77,7 @@ CASES: list[tuple[str, list[Any], type[OpError], str]] = [
     ("aten::mean", [i(1, 2), None], DTypeError, "int64"),
     ("aten::mean.dim", [f(2), [1], False, None], ShapeError, "dim 1"),
     ("aten::max.dim", [f(2), 3, False], ShapeError, "dim 3"),
-    ("aten::max", [f(0)], OpError, "empty"),
+    ("aten::max", [f(0)], OpError, "no elements"),
     ("aten::amax", [f(0, 2), [0], False], OpError, "0"),
     ("aten::argmax", [f(2), 4, False], ShapeError, "dim 4"),
     ("aten::argmin", [c(2), 0, False], DTypeError, "complex64"),
@@ -146,7 +143,7 @@ CASES: list[tuple[str, list[Any], type[OpError], str]] = [
     ("aten::repeat", [f(2), [-1]], ShapeError, "negative"),
     ("aten::repeat_interleave.self_Tensor", [f(2), i(1, -1), 0, None], ShapeError, "-1"),
     ("aten::repeat_interleave.self_Tensor", [f(2), i(1, 2, 3), 0, None], ShapeError, "3 repeats"),
-    ("aten::constant_pad_nd", [f(2), [1], 0], ShapeError, "[1]"),
+    ("aten::constant_pad_nd", [f(2), [1], 0], ShapeError, "1 numbers"),
     ("aten::constant_pad_nd", [f(2), [-2, -1], 0], ShapeError, "-1"),
     ("aten::reflection_pad1d", [f(1, 3), [3, 0]], ShapeError, "too large"),
     ("aten::roll", [f(2), [1, 2], [0]], ShapeError, "[1, 2]"),
@@ -186,7 +183,7 @@ CASES: list[tuple[str, list[Any], type[OpError], str]] = [
     ("aten::sort", [f(3), 1, False], ShapeError, "dim 1"),
     ("aten::kthvalue", [f(3), 4, -1, False], OpError, "4"),
     ("aten::searchsorted.Tensor", [f(2, 3), f(3, 3), False, False, None, None], ShapeError, "3"),
-    ("aten::copy_", [f(3), f(2), False], ShapeError, "(2,)"),
+    ("aten::copy_", [f(3), f(2), False], ShapeError, "[2]"),
     # matrices
     ("aten::mm", [f(2, 3), f(2, 3)], ShapeError, "(2, 3) and (2, 3)"),
     ("aten::mm", [f(2, 3), f(3)], ShapeError, "(3,)"),
@@ -216,7 +213,7 @@ CASES: list[tuple[str, list[Any], type[OpError], str]] = [
     ("aten::conv2d", [f(1, 3, 4, 4), f(8, 3, 3, 3), f(3), [1, 1], [0, 0], [1, 1], 1], ShapeError, "bias"),
     ("aten::conv2d", [f(1, 3, 4, 4), f(8, 3, 3, 3), None, [1, 1], [-1, 0], [1, 1], 1], ShapeError, "padding"),
     ("aten::conv1d", [f(2, 3), f(2, 2, 2, 2), None, [1], [0], [1], 1], ShapeError, "[2, 2, 2, 2]"),
-    ("aten::conv2d", [f(1, 3, 4, 4), i([[[1]]]), None, [1, 1], [0, 0], [1, 1], 1], DTypeError, "int64"),
+    ("aten::conv2d", [f(1, 1, 4, 4), i([[[1]]]), None, [1, 1], [0, 0], [1, 1], 1], DTypeError, "int64"),
     ("aten::conv_transpose1d", [f(1, 2, 4), f(3, 1, 2), None, [1], [0], [0], 1, [1]], ShapeError, "2"),
     ("aten::max_pool2d", [f(1, 2, 2), [3, 3], [], [0, 0], [1, 1], False], ShapeError, "do not fit"),
     ("aten::max_pool2d", [f(1, 4, 4), [2, 2], [], [2, 2], [1, 1], False], ShapeError, "half"),
@@ -241,7 +238,7 @@ CASES: list[tuple[str, list[Any], type[OpError], str]] = [
     # attention, recurrent layers, spectra
     ("aten::scaled_dot_product_attention", [f(1, 2, 4), f(1, 2, 3), f(1, 2, 4), None, 0.0, False, None, False],
      ShapeError, "3"),
-    ("aten::lstm.input", [f(2, 1, 3), [f(1, 1, 4), f(1, 1, 4)], [f(16, 2), f(16, 4)], False, 1, 0.0, False, False, False],
+    ("aten::lstm.input", [f(2, 1, 3), [f(1, 1, 4)] * 2, [f(16, 2), f(16, 4)], False, 1, 0.0, False, False, False],
      ShapeError, "3"),
     ("aten::fft_fft", [f(4), 0, -1, None], OpError, "0"),
     ("aten::fft_fft", [f(4), None, 2, None], ShapeError, "dim 2"),
@@ -252,7 +249,7 @@ CASES: list[tuple[str, list[Any], type[OpError], str]] = [
     ("aten::zeros", [[-1], None, None, None, None], ShapeError, "[-1]"),
     ("aten::zeros", [[2], 31, None, None, None], DTypeError, "31"),
     ("aten::empty.memory_format", [[2], None, None, Device("cuda", 0), None, None], DeviceError, "cuda:0"),
-    ("aten::arange.start_step", [0, 5, 0, None, None, None, None], OpError, "0"),
+    ("aten::arange.start_step", [0, 5, 0, None, None, None, None], OpError, "zero"),
     ("aten::arange", [-1, None, None, None, None], OpError, "-1"),
     ("aten::linspace", [0, 1, -1, None, None, None, None], OpError, "-1"),
     ("aten::eye", [-1, None, None, None, None], OpError, "-1"),
@@ -305,3 +302,78 @@ def test_input_that_does_not_fit(name: str, args: list[Any], error: type[OpError
     assert "Error" not in text.split("(")[0], text
     assert len(text.split()) >= 5, text
     assert all(map(_same, args, before))
+
+
+def test_an_expanded_tensor_is_not_written_to() -> None:
+    one = f(1)
+    for name, args in (("aten::add_.Tensor", [f(3), 1]), ("aten::copy_", [f(3), False]), ("aten::zero_", [])):
+        with pytest.raises(ShapeError, match="clone it first"):
+            run(name, np.broadcast_to(one, (3,)), *args)
+    assert one.tolist() == [1]
+
+
+def test_nothing_is_written_when_one_of_several_outputs_does_not_fit() -> None:
+    values, indices = np.zeros(2, np.float32), np.zeros(3, np.int64)
+    calls: list[tuple[str, list[Any]]] = [
+        ("aten::max.dim_max", [f(2, 3), 1, False]),
+        ("aten::topk.values", [f(2), 2, -1, True, True]),
+    ]
+    for name, args in calls:
+        with pytest.raises(ShapeError, match=r"\(3,\)|\[3\]"):
+            run(name, *args, values, indices)
+    assert not values.any() and not indices.any()
+
+
+def test_an_index_out_of_range_leaves_the_target_as_it_was() -> None:
+    """The bad index comes last: those before it must not have been stored."""
+    index = i(0, 1, 7)
+    for name, args in (
+        ("aten::index_put_", [[index], f(3), False]),
+        ("aten::index_put_", [[index], f(3), True]),
+        ("aten::index_add_", [0, index, f(3), 1]),
+        ("aten::index_copy_", [0, index, f(3)]),
+        ("aten::index_fill_.int_Scalar", [0, index, 9.0]),
+        ("aten::scatter_.src", [0, index, f(3)]),
+        ("aten::scatter_add_", [0, index, f(3)]),
+        ("aten::put_", [index, f(3), False]),
+    ):
+        target = np.zeros(3, np.float32)
+        with pytest.raises(ShapeError, match="7"):
+            run(name, target, *args)
+        assert not target.any(), name
+
+
+def test_half_types_and_numbers_are_described_as_they_were_given() -> None:
+    with pytest.raises(ShapeError, match=r"\(2,\) and \(3,\)"):
+        run("aten::add.Tensor", f(2).astype(ml_dtypes.bfloat16), f(3).astype(ml_dtypes.bfloat16), 1)
+    with pytest.raises(OpError, match=r"self bfloat16\[2\], repeats \[1125899906842624\]"):
+        run("aten::repeat", f(2).astype(ml_dtypes.bfloat16), [1 << 50])
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "words"),
+    [
+        ("return torch.add(x, torch.ones([3]))", ShapeError, "do not broadcast"),
+        ("return torch.add_(x, torch.ones([3]))", ShapeError, "aten::add_"),
+        ("return torch.narrow_copy(x, 0, 1, 5)", ShapeError, "aten::narrow_copy"),
+        ("return torch.zeros([4611686018427387904])", OpError, "4611686018427387904"),
+        ("return torch.select(x, 0, 2)", ShapeError, "index 2"),
+        ("return torch.conv1d(x, x)", ShapeError, "aten::conv1d"),
+        ("return torch.tensor(torch.mul([1], 4611686018427387904))", OpError, "4611686018427387904"),
+    ],
+)
+def test_the_models_line_is_shown(body: str, error: type[OpError], words: str) -> None:
+    model = gpujit.load(archive(module(forward("x: Tensor", body))))
+    x = f(2)
+    with pytest.raises(error) as caught:
+        model(x)
+    text = str(caught.value)
+    assert words in text.split("\n")[0]
+    assert body in text and "<--- HERE" in text
+    assert x.tolist() == [1, 2]
+
+
+def test_memory_errors_have_a_code_of_their_own() -> None:
+    with pytest.raises(OpError) as caught:
+        run("aten::ones", [1 << 50])
+    assert caught.value.code == "memory"

@@ -300,3 +300,40 @@ def test_more_refusals() -> None:
         run(name, X[..., :1, :1], back, None, [1, 1], [2, 2])
     with pytest.raises(ShapeError, match=r"conv_tbc: self has 2 dims"):
         run("aten::conv_tbc", X[0, 0], GOOD[0], np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "numbers"),
+    [
+        # A kernel three wide: two columns of the result at a time, in one or more turns.
+        ((2, 49, 21, 37), (50, 49, 3, 3), ([1], [1, 1], [1], 1)),
+        ((1, 48, 41, 36), (48, 48, 5, 3), ([1], [1, 0], [1], 1)),
+        ((1, 48, 30, 37), (48, 48, 1, 3), ([1], [2, 3], [1], 1)),
+        # Depthwise with a large kernel: banded matrices, with a last band that is not full.
+        ((2, 5, 33, 47), (5, 1, 7, 7), ([1], [3, 2], [1], 5)),
+        ((1, 3, 40, 40), (3, 1, 5, 9), ([1], [0, 4], [1], 3)),
+        # Depthwise with strides and dilations that fall into several phases.
+        ((1, 4, 23, 19), (8, 1, 5, 3), ([3, 2], [2, 1], [2, 1], 4)),
+        ((1, 4, 23, 19), (4, 1, 4, 3), ([2, 2], [0, 1], [1, 3], 4)),
+    ],
+)
+def test_special_paths_against_torch(x: Any, w: Any, numbers: Any) -> None:
+    rng = np.random.default_rng(5)
+    image, kernel = rng.standard_normal(x).astype(np.float32), rng.standard_normal(w).astype(np.float32)
+    kernel /= np.float32(np.sqrt(kernel[0].size))
+    bias = rng.standard_normal(w[0]).astype(np.float32)
+    against_torch("aten::conv2d", image, kernel, bias, *numbers)
+    against_torch("aten::conv2d", image, kernel, None, *numbers)
+
+
+@pytest.mark.parametrize(("channels", "kernel", "groups"), [(48, 3, 1), (3, 7, 3)])
+def test_infinity_does_not_spread_in_transformed_sums(channels: int, kernel: int, groups: int) -> None:
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((1, channels, 33, 33)).astype(np.float32)
+    w = rng.standard_normal((channels, channels // groups, kernel, kernel)).astype(np.float32)
+    x[0, 1, 10, 11] = np.inf
+    y = run("aten::conv2d", x, w, None, [1], [kernel // 2], [1], groups)
+    assert not np.isnan(y).any()
+    reached = np.isinf(y).any(axis=(0, 1))
+    side = slice(10 - kernel // 2, 11 + kernel // 2)
+    assert reached[side, 11 - kernel // 2 : 12 + kernel // 2].all() and reached.sum() == kernel * kernel

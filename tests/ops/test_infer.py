@@ -67,7 +67,10 @@ def test_broadcast_of_unknown_sizes() -> None:
 
 
 def test_a_probe_finds_constant_and_varying_sizes() -> None:
-    op = new_op("my::halves(Tensor x) -> (Tensor, Tensor)", lambda xp, x: (x[..., : x.shape[-1] // 2], xp.zeros((3, 1))))
+    def body(xp: Any, x: Any) -> Any:
+        return x[..., : x.shape[-1] // 2], xp.zeros((3, 1))
+
+    op = new_op("my::halves(Tensor x) -> (Tensor, Tensor)", body)
     assert infer(op, [TensorType(6, (7, None))]) == (TensorType(6, (7, None)), TensorType(7, (3, 1)))
     assert infer(op, [TensorType(6, (7, 8))]) == (TensorType(6, (7, 4)), TensorType(7, (3, 1)))
 

@@ -227,3 +227,20 @@ ERRORS: list[tuple[str, tuple[Any, ...], type, str]] = [
 def test_refused(name: str, args: tuple[Any, ...], error: type, text: str) -> None:
     with pytest.raises(error, match=text):
         run(name, *args)
+
+
+def test_large_inputs_are_normalised_in_blocks() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((3, 70, 300)).astype(np.float32)
+    x[1, 2] += 1000
+    weight, bias = rng.standard_normal((2, 300)).astype(np.float32)
+    for affine in ((weight, bias), (weight, None), (None, bias), (None, None)):
+        wide = x.astype(np.float64)
+        want = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+        want = want * (1 if affine[0] is None else affine[0]) + (0 if affine[1] is None else affine[1])
+        y = run("aten::layer_norm", x, [300], *affine)
+        # A row far from zero has fewer digits left of what it is normalised to.
+        assert_same(y, want.astype(np.float32), 5e-4)
+        assert_same(y[0], want[0].astype(np.float32), 1e-5)
+    x[2, 5, 7] = np.nan
+    assert (np.isnan(run("aten::layer_norm", x, [300])).sum(-1) == np.where(np.isnan(x).any(-1), 300, 0)).all()

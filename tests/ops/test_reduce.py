@@ -482,3 +482,23 @@ ERRORS: list[tuple[str, tuple[Any, ...], type, str]] = [
 def test_refused(name: str, args: tuple[Any, ...], error: type, text: str) -> None:
     with pytest.raises(error, match=text):
         run(name, *args)
+
+
+def test_softmax_of_rows_that_differ_much() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((500, 200)).astype(np.float32)
+    for change in ("none", "far", "masked", "nan"):
+        if change == "far":
+            x[::3] += 200
+            x[1::3] -= 300
+        elif change == "masked":
+            x[7] = -np.inf
+            x[400, 50:] = -np.inf
+        elif change == "nan":
+            x[3, 3], x[480, 1] = np.nan, np.inf
+        with np.errstate(all="ignore"):
+            wide = x.astype(np.float64)
+            e = np.exp(wide - wide.max(-1, keepdims=True))
+            want = (e / e.sum(-1, keepdims=True)).astype(np.float32)
+        got = run("aten::softmax.int", x, -1)
+        np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-37)

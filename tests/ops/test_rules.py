@@ -254,13 +254,15 @@ REFUSED: list[tuple[str, list[Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "args", "error", "text"), REFUSED, ids=[f"{n}-{k}" for k, (n, *_) in enumerate(REFUSED)])
+@pytest.mark.parametrize(
+    ("name", "args", "error", "text"), REFUSED, ids=[f"{n}-{k}" for k, (n, *_) in enumerate(REFUSED)]
+)
 def test_what_cannot_fit_is_refused(name: str, args: list[Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         infer(named(name), args)
 
 
-# -------------------------------------------------------------------------------------------- random shapes, hidden sizes
+# -------------------------------------------------------------------------------------------- random shapes
 
 
 def hide(draw: st.DrawFn, array: np.ndarray) -> TensorType:
