@@ -2,9 +2,9 @@
 
 Usage: python bench/models.py [--only bert,resnet] [--ops] [--rounds 9]     (needs torch)
 
-The models of usual size are made here, with random weights: convolution stacks as in a residual and in a mobile network,
-and a transformer. ``--ops`` also lists, per model, the operators that take the most time over PyTorch's for the same
-arguments. One thread each, rounds interleaved, medians of processor time.
+The models of usual size are made here, with random weights: convolution stacks as in a residual and in a mobile
+network, and a transformer. ``--ops`` also lists, per model, the operators that take the most time over PyTorch's for the
+same arguments. One thread each, rounds interleaved, medians of processor time.
 """
 
 from __future__ import annotations
@@ -89,8 +89,10 @@ def made(wanted: list[str]) -> Iterator[tuple[str, bytes, list[Any]]]:
         return nn.Sequential(*stem(64, 7), nn.MaxPool2d(3, 2, 1), *blocks, *head(512))
 
     def mobile() -> Any:
-        sizes = ((16, 24, 2), (24, 24, 1), (24, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 96, 1), (96, 160, 2))
-        return nn.Sequential(*stem(16, 3), *(Mobile(*s) for s in sizes), *head(160))
+        sizes = (16, 24, 24, 32, 32, 64, 64, 96, 160)
+        strides = (2, 1, 2, 1, 2, 1, 1, 2)
+        blocks = [Mobile(c, o, s) for c, o, s in zip(sizes, sizes[1:], strides, strict=False)]
+        return nn.Sequential(*stem(16, 3), *blocks, *head(160))
 
     def transformer() -> Any:
         layer = nn.TransformerEncoderLayer(384, 6, 1536, activation="gelu", batch_first=True, norm_first=True)
@@ -98,7 +100,8 @@ def made(wanted: list[str]) -> Iterator[tuple[str, bytes, list[Any]]]:
 
     image = np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32)
     tokens = np.random.default_rng(0).standard_normal((1, 197, 384)).astype(np.float32)
-    for name, make, x in (("residual_224", residual, image), ("mobile_224", mobile, image), ("transformer_197x384", transformer, tokens)):
+    models = (("residual_224", residual, image), ("mobile_224", mobile, image), ("transformer_197x384", transformer, tokens))
+    for name, make, x in models:
         if not any(w in name for w in wanted):
             continue
         torch.manual_seed(0)

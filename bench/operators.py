@@ -4,7 +4,7 @@ Usage: python bench/operators.py [--only softmax,conv] [--check] [--markdown] [-
 
 Each case calls a kernel of ``gpujit.ops.table`` and the operator of ``torch.ops`` with the same values. Cases are the
 40 operators that the most models use, without views, numbers and constructors of lists, each with a small input (a tiny
-model) and a large one (a residual network or a transformer of usual size, batch 1); more after them that models use less.
+model) and a large one (a residual network or a transformer, batch 1); after them others that fewer models use.
 Rounds are interleaved and medians compared, so that noise of the machine meets both. ``--check`` fails when an operator
 takes more than LIMIT times what PyTorch takes, or a convolution or matrix product more than GEMM_LIMIT times.
 """

@@ -6,8 +6,10 @@ gives zeros, and so does this.
 
 from __future__ import annotations
 
-from math import sqrt
+from math import prod, sqrt
 from typing import Any
+
+import numpy as np
 
 from gpujit.ir.dtypes import BOOL_
 from gpujit.ir.values import Array
@@ -94,6 +96,77 @@ def attend(
         raise ShapeError(f"{op}: query, key, value (and mask) of shapes {shapes} do not broadcast") from None
 
 
+# Scores from which attention goes by blocks of heads, and scores of one block.
+SMALL, BLOCK = 4096, 65536
+# A row whose largest weight is less than this beside the block's largest is computed with a maximum of its own.
+FAINT = 1e-6
+
+
+def _attend_blocks(q: Array, k: Array, v: Array, mask: Array | None, safe: bool) -> Array:
+    """``softmax(q @ k.T + mask) @ v`` on the CPU, a few heads at a time, whose scores stay in the cache.
+
+    ``mask [L or 1, S]`` is added, or where bool hides keys. Weights are divided by their sum after the product with
+    ``v``, which is smaller, and share one maximum, which is cheaper, unless that leaves a row with too few digits.
+    """
+    lead, rows, columns = q.shape[:-2], q.shape[-2], k.shape[-2]
+    n = prod(lead)
+    q, k, v = q.reshape(n, rows, -1), k.reshape(n, columns, -1).swapaxes(1, 2), v.reshape(n, columns, -1)
+    y = np.empty((n, rows, v.shape[2]), q.dtype)
+    ones = np.ones(columns, q.dtype)
+    step = max(1, BLOCK // (rows * columns))
+    shared = True
+    for i in range(0, n, step):
+        scores = np.matmul(q[i : i + step], k[i : i + step])
+        if mask is None:
+            pass
+        elif mask.dtype is BOOL_:
+            np.copyto(scores, -np.inf, where=mask)
+        else:
+            scores += mask
+        part = v[i : i + step]
+        if shared:
+            e = np.subtract(scores, np.maximum.reduce(scores, None))
+            sums = np.matmul(np.exp(e, out=e), ones)
+            # False for NaN as well.
+            shared = bool(np.minimum.reduce(sums, None) > FAINT)
+            if shared:
+                np.divide(np.matmul(e, part), sums[..., None], out=y[i : i + step])
+                continue
+        np.matmul(softmax_rows(np, scores, safe), part, out=y[i : i + step])
+    return y.reshape(*lead, rows, -1)
+
+
+def attention_of(
+    xp: Any, op: str, q: Array, k: Array, v: Array, mask: Array | None, is_causal: bool, scale: float | None, gqa: bool
+) -> Array:
+    """``softmax(q @ k.T * scale + mask) @ v``."""
+    lead = q.shape[:-2]
+    if (
+        xp is np
+        and lead
+        and not gqa
+        and lead == k.shape[:-2] == v.shape[:-2]
+        and q.dtype.char in "fd"
+        and q.size
+        and v.size
+        and prod(lead) * q.shape[-2] * k.shape[-2] > SMALL
+    ):
+        rows, columns = q.shape[-2], k.shape[-2]
+        hidden = mask
+        if is_causal:
+            hidden = _causal(xp, rows, columns)
+        elif mask is not None:
+            hidden = mask.reshape(mask.shape[-2:]) if mask.ndim > 1 and mask.size == prod(mask.shape[-2:]) else None
+            fits = hidden is not None and hidden.shape in ((rows, columns), (1, columns)) and mask.ndim <= q.ndim
+            if not fits or hidden is None:
+                return attend(xp, op, q, k, v, mask, is_causal, scale, gqa)[0]
+            if hidden.dtype is BOOL_:
+                hidden = ~hidden
+        factor = 1.0 / sqrt(q.shape[-1]) if scale is None else scale
+        return _attend_blocks(q * q.dtype.type(factor), k, v, hidden, hidden is not None)
+    return attend(xp, op, q, k, v, mask, is_causal, scale, gqa)[0]
+
+
 def _attention_into(body: Any) -> Any:
     """The out-variant of attention: one batch entry or head after the other."""
 
@@ -139,7 +212,7 @@ def scaled_dot_product_attention(
     """
     if q.dtype is not k.dtype or q.dtype is not v.dtype or dropout_p or mask is not None or q.ndim < 3:
         _check_attention(_SDPA, q, k, v, mask, is_causal, dropout_p)
-    return attend(xp, _SDPA, q, k, v, mask, is_causal, scale, enable_gqa)[0]
+    return attention_of(xp, _SDPA, q, k, v, mask, is_causal, scale, enable_gqa)
 
 
 @library(

@@ -130,6 +130,30 @@ def _norm_blocks(y: Array, x: Array, weight: Array | None, bias: Array | None, e
     return mean, rstd
 
 
+def _norm_small(
+    x: Array, rows: Array, weight: Array | None, bias: Array | None, eps: float, out: Array | None
+) -> Three:
+    """Layer norm of a small ``x``, seen as ``rows [R, N]``, with as few array calls as it takes; as _layer_norm."""
+    n = rows.shape[1]
+    mean = np.add.reduce(rows, 1, keepdims=True)
+    mean /= n
+    d = np.subtract(rows, mean, None if out is None or not out.flags.c_contiguous else out.reshape(rows.shape))
+    deviation = np.vecdot(d, d)
+    deviation /= n
+    deviation += eps
+    np.sqrt(deviation, deviation)
+    rstd = np.reciprocal(deviation, deviation)[:, None]
+    d *= rstd
+    if weight is not None:
+        d *= weight
+    if bias is not None:
+        d += bias
+    y = d.reshape(x.shape)
+    if out is not None and not out.flags.c_contiguous:
+        out.reshape(x.shape)[...] = y
+    return y, mean, rstd
+
+
 def _layer_norm(
     m: Any,
     x: Array,
@@ -152,6 +176,8 @@ def _layer_norm(
         weight = None if weight is None else weight.reshape(n)
         bias = None if bias is None else bias.reshape(n)
         out = None if out is None else out.reshape(rows.shape)
+    if m is np and 0 < x.size <= SMALL and rows.dtype.char in "fd":
+        return _norm_small(x, rows.reshape(-1, n), weight, bias, eps, out)
     if m is np and x.size > SMALL and WIDE[0] <= n <= WIDE[1] and rows.flags.c_contiguous:
         y = np.empty_like(rows) if out is None else out
         if y.flags.c_contiguous:

@@ -42,7 +42,7 @@ def _softmax_blocks(x: Array, y: Array) -> None:
             # False for NaN as well.
             shared = bool(np.minimum.reduce(sums) > FAINT)
         if not shared:
-            np.exp(np.subtract(part, np.maximum.reduce(part, 1, None, None, True), out=e), out=e)
+            np.exp(np.subtract(part, np.maximum.reduce(part, 1, keepdims=True), out=e), out=e)
             sums = np.matmul(e, ones)
         factors = spread[: e.shape[0]]
         np.copyto(factors, np.reciprocal(sums)[:, None])

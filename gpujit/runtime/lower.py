@@ -31,6 +31,9 @@ MAX_INLINE_NESTING = 96
 _SMALL = (T.INT, T.FLOAT, T.BOOL, T.STR, T.NONE, T.DEVICE, T.NUMBER, T.COMPLEX)
 
 
+_ARITHMETIC = frozenset(("aten::add", "aten::sub", "aten::mul", "aten::div"))
+
+
 class Lowerer:
     """Lowers the functions of one module for one array module; codes are kept per function.
 
@@ -183,6 +186,12 @@ class _FunctionLowerer:
     def operator(self, node: Node, dying: Sequence[Value]) -> None:
         fn = self.kernel(node)
         ins = tuple(self.of(v) for v in node.inputs)
+        if node.kind in _ARITHMETIC and len(ins) > 1 and node.inputs[1].is_constant:
+            other = node.inputs[1].constant()
+            if getattr(other, "ndim", None) == 0 and other.dtype.kind != "b":
+                # A traced Python number is stored as a 0-dim tensor; PyTorch's executor makes it a number again, which
+                # has the lower place in promotion.
+                ins = (ins[0], self.constant(other.item()), *ins[2:])
         outs = tuple(self.define(v) for v in node.outputs)
         self.emit_op(node, fn, ins, outs, dying)
 
