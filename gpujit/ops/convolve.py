@@ -326,7 +326,7 @@ def _three_wide(xp: Any, x: Array, w: Array, bias: Array | None, plan: Plan) -> 
 def _three_wide_rows(
     xp: Any, x: Array, weights: Array, shift: Array | None, plan: Plan, first: int, count: int
 ) -> Array:
-    """``count`` rows of the result of _three_wide, from ``first`` on; the last pair of columns of each is to be dropped."""
+    """``count`` rows of the result of _three_wide, from ``first`` on, each with one pair of columns too many."""
     (c, sizes), kh, (top, left) = (x.shape[0], x.shape[1:]), plan.kernel[0], plan.low
     row = -(-plan.outs[1] // 2) + 1
     # Even and odd columns of the padded rows, each row one element longer than there are pairs: what is computed across
@@ -416,12 +416,12 @@ def _depthwise(xp: Any, x: Array, w: Array, bias: Array | None, plan: Plan) -> A
 
 
 class TapGroup(NamedTuple):
-    """Taps of one phase along the first spatial dim: ``count`` of them, ``step`` elements apart."""
+    """Taps of one phase along the first spatial dim: ``number`` of them, ``step`` elements apart."""
 
     phase: tuple[int, ...]
     start: int
     step: int
-    count: int
+    number: int
     taps: Any
 
 
@@ -448,16 +448,16 @@ def _tap_groups(plan: Plan, steps: Sequence[int]) -> list[TapGroup]:
 
 def _weighted_runs(xp: Any, image: Array, weight: Array, group: TapGroup, run: int, out: Array) -> None:
     """Sum of the runs of ``image [N, C, L]`` that a group's taps meet, by ``weight [C, M, taps]``, into ``out``."""
-    if xp is np and group.count > 1:
+    if xp is np and group.number > 1:
         n, c = image.shape[:2]
         size = image.itemsize
         view = np.lib.stride_tricks.as_strided(
-            image, (n, c, group.count, run), (*image.strides[:2], group.step * size, size), writeable=False
+            image, (n, c, group.number, run), (*image.strides[:2], group.step * size, size), writeable=False
         )
         # Its inner loop multiplies and adds in one pass over a run.
         np.einsum("cmt,nctr->ncmr", weight, view, out=out)
         return
-    for t in range(group.count):
+    for t in range(group.number):
         seen = image[:, :, None, t * group.step : t * group.step + run]
         factor = weight[:, :, t, None]
         if t == 0:

@@ -585,8 +585,8 @@ def _pointwise_kernel(op: Op, xp: Any) -> Callable[..., Any]:
         plan = plans.get(found)
         if plan is None:
             operands = [args[i] for i in positions]
-            plan = plan_for(operands)
-            plan = plans[found] = (*plan, is_ready(operands, plan[0]))
+            types = plan_for(operands)
+            plan = plans[found] = (*types, is_ready(operands, types[0]))
         compute, returned, promoted, ready = plan
         if ready:
             try:

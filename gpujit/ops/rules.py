@@ -20,10 +20,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gpujit.ir.dtypes import BOOL_, FLOAT32, INT64, code_of, kind_of, numpy_dtype
-from gpujit.ir.types import TENSOR, TensorType
+from gpujit.ir.types import TensorType
 from gpujit.ops.axes import axes_of, one_axis
 from gpujit.ops.promotion import promote, result_type, to_floating
-from gpujit.support.errors import DTypeError, ShapeError
+from gpujit.support.errors import ShapeError
 
 Size = int | None
 Shape = tuple[Size, ...]
@@ -308,11 +308,6 @@ def same_type(x: TensorType) -> TensorType:
     return TensorType(x.dtype, x.shape)
 
 
-def same_twice_type(x: TensorType) -> tuple[TensorType, TensorType]:
-    """Two results of the first argument's type."""
-    return same_type(x), same_type(x)
-
-
 def second_type(x: Any, y: TensorType) -> TensorType:
     """The type of the second argument."""
     return TensorType(y.dtype, y.shape)
@@ -344,31 +339,9 @@ def elementwise_type(*values: Any, op: str) -> TensorType:
     return tensor(promoted(*tensors), broadcast([shape_of(x) for x in tensors], op))
 
 
-def scalar_type(dtype: DType | int | None) -> Rule:
-    """A rule: one number of that dtype."""
-
-    def rule() -> TensorType:
-        """A 0-dim tensor."""
-        return tensor(dtype, ())
-
-    return rule
-
-
-def unknown_tensor_type() -> TensorType:
-    """A tensor about which types say nothing."""
-    return TENSOR
-
-
 def need_rank(x: TensorType, ranks: Sequence[int], op: str, name: str = "input") -> Shape:
     """The sizes of ``x``. Raises ShapeError when its rank is none of ``ranks``."""
     shape = shape_of(x)
     if len(shape) not in ranks:
         raise ShapeError(f"{op}: {name} has {len(shape)} dims, expected {' or '.join(map(str, ranks))}")
     return shape
-
-
-def need_real(x: TensorType, op: str) -> None:
-    """Raise DTypeError for a complex tensor, which has no order."""
-    dtype = dtype_of(x)
-    if dtype is not None and dtype.kind == "c":
-        raise DTypeError(f"{op}: complex numbers have no order, found {dtype}; take abs() or real first")

@@ -182,14 +182,6 @@ def _normalised(x: TensorType, normalized_shape: Any, op: str) -> int:
     return k
 
 
-def channels_type(x: TensorType, *, weight: TensorType | None = None, op: str) -> TensorType:
-    """The first argument, whose second size must be the weight's."""
-    shape = x.shape
-    if shape is not None and len(shape) > 1 and weight is not None and weight.shape is not None:
-        same_size(shape[1], weight.shape[0], f"{op}: {shape[1]} channels need as many weights, found {weight.shape[0]}")
-    return same_type(x)
-
-
 # --------------------------------------------------------------------------------------------------------- sorting
 
 

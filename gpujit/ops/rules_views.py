@@ -34,7 +34,7 @@ from gpujit.ops.rules import (
     texts,
     times,
 )
-from gpujit.support.errors import DTypeError, ShapeError
+from gpujit.support.errors import ShapeError
 
 # ------------------------------------------------------------------------------------------------------ new shapes
 
@@ -460,10 +460,6 @@ def unbind_type(x: TensorType, dim: Any, *, op: str) -> list[TensorType] | ListO
 # -------------------------------------------------------------------------------------------------------------- joins
 
 
-def _joined_dtype(tensors: Sequence[TensorType]) -> Any:
-    return promoted(*(TensorType(t.dtype, (None,)) if t.shape is None or t.shape else t for t in tensors))
-
-
 def cat_type(tensors: Any, dim: Any, *, op: str) -> TensorType:
     """Tensors one after the other along a dim; vectors of no elements may stand beside any shape."""
     parts = _listed(tensors)
@@ -798,10 +794,3 @@ def triangle_indices_type(row: Any, col: Any, offset: Any, *, dtype: Any, op: st
 def window_type(length: Any, *, dtype: Any) -> TensorType:
     """A vector of ``length`` numbers; float32 unless a dtype is given."""
     return cast(tensor(DEFAULT_FLOAT, (size_of(length),)), dtype)
-
-
-def refuse_complex(x: TensorType, op: str) -> None:
-    """Raise DTypeError for complex numbers."""
-    dtype = dtype_of(x)
-    if dtype is not None and dtype.kind == "c":
-        raise DTypeError(f"{op}: complex tensors are not taken, found {dtype}")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 _OFF = ("", "0", "false", "no", "off")
@@ -63,14 +63,14 @@ class Config:
         finally:
             _current.reset(token)
 
+    def switches(self) -> list[dict[str, Any]]:
+        """Every switch: name, environment variable, value and what it does."""
+        current = _current.get()
+        return [{"name": f.name, **f.metadata, "value": getattr(current, f.name)} for f in fields(Settings)]
+
     def describe(self) -> str:
         """A line for each switch: variable, value, meaning."""
-        current = _current.get()
-
-        def line(f: Field[Any]) -> str:
-            return f"{f.metadata['variable']}={int(getattr(current, f.name))}  {f.metadata['help']}"
-
-        return "\n".join(map(line, fields(Settings)))
+        return "\n".join(f"{s['variable']}={int(s['value'])}  {s['help']}" for s in self.switches())
 
 
 config = Config()

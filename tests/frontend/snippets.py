@@ -2,7 +2,6 @@
 
 Each entry of CASES is a name, a function or module to script, and a list of argument tuples to run it on.
 """
-# ruff: noqa: UP006, UP035, UP007, UP045, FA100, RUF005, RUF012, C408, C416, C419, SIM, E721, B006, B007, B015, F841, PIE, UP030, UP031, UP032
 
 import enum
 import math

@@ -16,7 +16,9 @@ from gpujit.ops import table
 from gpujit.ops.infer import admits, checked, infer, type_of
 from gpujit.ops.registry import Op
 
-TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-5, "complex64": 2e-5, "float64": 1e-9, "complex128": 1e-9}
+TOLERANCE = {
+    "float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-5, "complex64": 2e-5, "float64": 1e-9, "complex128": 1e-9,
+}  # fmt: skip
 
 
 def run(name: str, *args: Any) -> Any:
@@ -109,7 +111,7 @@ def assert_same(got: Any, want: Any, tolerance: float | None = None, where: str 
 
 
 def against_torch(name: str, *args: Any, tolerance: float | None = None, strides: bool = False) -> None:
-    """Compare an entry with PyTorch on these arguments, results and written-to arguments alike. Skips without PyTorch."""
+    """Compare an entry with PyTorch on these arguments, results and written-to ones alike. Skips without PyTorch."""
     torch = pytest.importorskip("torch")
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")

@@ -35,7 +35,8 @@ def test_loading_100_megabytes_copies_no_weights(tmp_path: Path) -> None:
     path.write_bytes(archive(source, {"weight": weight}))
     size = path.stat().st_size
     assert size > MEGABYTES << 20
-    ran = subprocess.run([sys.executable, "-c", PROGRAM, path, str(weight.nbytes)], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", PROGRAM, str(path), str(weight.nbytes)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
     peak = int(ran.stdout)
     # The interpreter, NumPy and gpujit are in there too.
     assert peak < 1.3 * size, f"peak {peak >> 20} MB for a file of {size >> 20} MB"
