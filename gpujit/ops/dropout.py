@@ -12,9 +12,10 @@ from gpujit.ops.into import copied
 from gpujit.ops.layout import cast, empty_preserved, out_forms
 from gpujit.ops.promotion import to_floating
 from gpujit.ops.random import fill
-from gpujit.ops.registry import check_writable, library, write_into
+from gpujit.ops.registry import library
 from gpujit.ops.rules import floating_type, masked_type, same_type
 from gpujit.ops.samplers import bernoulli_numbers
+from gpujit.ops.writes import check_writable, write_into
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 # The value SELU saturates at, negated: what alpha dropout puts in place of a dropped element.

@@ -8,10 +8,11 @@ from gpujit.ir.values import Array
 from gpujit.ops.create import filled
 from gpujit.ops.into import copied, fits
 from gpujit.ops.layout import cast, copy_format, empty_preserved, normal_size, out_forms, set_geometry, wrap_dim
-from gpujit.ops.registry import check_writable, library
+from gpujit.ops.registry import library
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_views import as_other_type, as_strided_type, diag_embed_type, diag_type, diagflat_type
 from gpujit.ops.views import diagonal, expanded_shape
+from gpujit.ops.writes import check_writable
 from gpujit.support.errors import OpError, ShapeError
 
 # ------------------------------------------------------------------------------------------------ fill and copy

@@ -13,8 +13,9 @@ from gpujit.ir.values import Array
 from gpujit.ops.aliases import same_as
 from gpujit.ops.numeric import horner, piecewise
 from gpujit.ops.pointwise import FLOAT_ONLY, REAL_ONLY
-from gpujit.ops.registry import library, pointwise, write_into
+from gpujit.ops.registry import library, pointwise
 from gpujit.ops.special import special_name, wide
+from gpujit.ops.writes import write_into
 from gpujit.support.errors import OpError
 
 _EPSILON = 2.0**-53

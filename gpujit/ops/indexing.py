@@ -13,7 +13,7 @@ from gpujit.ops.create import filled
 from gpujit.ops.into import copied, fits
 from gpujit.ops.layout import ALL, cast, copy_preserved, expand_to, wrap_dim
 from gpujit.ops.parts import select, slice_tensor, strided_view
-from gpujit.ops.registry import check_writable, library
+from gpujit.ops.registry import library
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_data import (
     index_select_type,
@@ -26,6 +26,7 @@ from gpujit.ops.rules_data import (
     taken_type,
 )
 from gpujit.ops.views import broadcast_shape, diagonal, expanded_shape
+from gpujit.ops.writes import check_writable
 from gpujit.support.errors import DTypeError, ShapeError
 
 # ------------------------------------------------------------------------------------------------ index

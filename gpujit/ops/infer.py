@@ -25,9 +25,10 @@ from gpujit.ir.dtypes import BY_CODE, FLOAT32, INT64, code_of, is_tensor_dtype, 
 from gpujit.ir.schema import Argument
 from gpujit.ir.types import TENSOR, TensorType
 from gpujit.ir.values import QTensor, SparseTensor
+from gpujit.ops.kernels import operand_positions, pointwise_plan
 from gpujit.ops.promotion import can_cast
 from gpujit.ops.quantized_rules import RULES as QUANTISED
-from gpujit.ops.registry import Op, operand_positions, pointwise_plan
+from gpujit.ops.registry import Op
 from gpujit.ops.rules import (
     FLOAT32_CODE,
     UNKNOWN,

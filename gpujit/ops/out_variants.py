@@ -19,15 +19,9 @@ from typing import Any
 from gpujit.ir.dtypes import HALF_TYPES
 from gpujit.ir.types import TENSOR, ListType, OptionalType
 from gpujit.ops import into as pieces
-from gpujit.ops.registry import (
-    Op,
-    check_writable,
-    operand_positions,
-    pointwise_plan,
-    wrap_number,
-    write_all,
-    write_into,
-)
+from gpujit.ops.kernels import operand_positions, pointwise_plan, wrap_number
+from gpujit.ops.registry import Op
+from gpujit.ops.writes import check_writable, write_all, write_into
 from gpujit.support.errors import GpujitError, InternalError, ShapeError
 
 # Arguments that do not fit. The body finds the error again, and names it better.

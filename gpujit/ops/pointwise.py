@@ -12,8 +12,9 @@ from gpujit.ir.dtypes import kind_of
 from gpujit.ir.values import Array
 from gpujit.ops.aliases import alias, inplace_form
 from gpujit.ops.into import fits
+from gpujit.ops.kernels import wrap_number
 from gpujit.ops.promotion import result_type
-from gpujit.ops.registry import library, pointwise, wrap_number
+from gpujit.ops.registry import library, pointwise
 from gpujit.ops.rules import elementwise_type
 from gpujit.support.errors import DTypeError, OpError
 

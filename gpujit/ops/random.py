@@ -17,7 +17,7 @@ from gpujit.ir.values import Array, Device
 from gpujit.ops.create import OPTIONS, check_layout, like, new_empty_array
 from gpujit.ops.generator import DEFAULT, Generator, manual_seed
 from gpujit.ops.layout import cast, empty_preserved, expand_to, out_forms
-from gpujit.ops.registry import check_writable, library, prim
+from gpujit.ops.registry import library, prim
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_reduce import multinomial_type
 from gpujit.ops.rules_views import (
@@ -45,6 +45,7 @@ from gpujit.ops.samplers import (
 from gpujit.ops.search import row_search
 from gpujit.ops.sorting import topk
 from gpujit.ops.views import broadcast_shape, expanded_shape
+from gpujit.ops.writes import check_writable
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 _GENERATOR = "Generator? generator=None"

@@ -10,9 +10,10 @@ from gpujit.ir.values import Array
 from gpujit.ops.axes import axes_of, in_dtype, need_floating, need_real, one_axis, to_asked
 from gpujit.ops.into import fits
 from gpujit.ops.promotion import result_type, to_floating
-from gpujit.ops.registry import check_writable, out_form, reduction
+from gpujit.ops.registry import out_form, reduction
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_reduce import diff_type, scanned_pair_type, scanned_type
+from gpujit.ops.writes import check_writable
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 # PyTorch keeps running sums of floats in the wider type.

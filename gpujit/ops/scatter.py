@@ -14,10 +14,11 @@ from gpujit.ops.create import filled
 from gpujit.ops.indexing import check_index, combine_rows, require_range, taken
 from gpujit.ops.into import fits
 from gpujit.ops.layout import cast, copy_preserved, expand_to, wrap_dim
-from gpujit.ops.registry import check_writable, library
+from gpujit.ops.registry import library
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_data import gathered_type
 from gpujit.ops.views import broadcast_shape
+from gpujit.ops.writes import check_writable
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 # ------------------------------------------------------------------------------------------------ positions
