@@ -16,6 +16,7 @@ from gpujit.ir import types as T
 from gpujit.ir.schema import Argument, Schema
 from gpujit.ops import table
 from gpujit.ops.registry import Op
+from gpujit.support.errors import InternalError
 
 # How a value of one type becomes another: the operator that converts it.
 FROM_TENSOR: dict[T.Type, str] = {
@@ -137,7 +138,7 @@ def _fit(argument: Argument, index: int, actual: T.Type, binding: dict[str, T.Ty
         return f"Could not match type {actual} to {formal} in argument '{argument.name}'"
     try:
         concrete = T.substitute(formal, binding) if formal.has_var else formal
-    except Exception:
+    except InternalError:
         return f"Could not infer the type variables of argument '{argument.name}' from {actual}"
     if T.is_subtype(actual, concrete):
         return Step("value", concrete, index)
@@ -202,7 +203,7 @@ def match_schema(
             return f"Argument {name} specified twice." if known else f"Unknown keyword argument '{name}'."
     try:
         results = tuple(T.substitute(r.type, binding) if r.type.has_var else r.type for r in schema.returns)
-    except Exception:
+    except InternalError:
         return "Could not infer the result's type variables from the arguments."
     return Match(schema, tuple(steps), results)
 
