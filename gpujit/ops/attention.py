@@ -13,8 +13,9 @@ import numpy as np
 
 from gpujit.ir.dtypes import BOOL_
 from gpujit.ir.values import Array
+from gpujit.ops.addmm import gelu
 from gpujit.ops.into import OfBody, by_parts
-from gpujit.ops.matmul import check_same_dtype, gelu, linear
+from gpujit.ops.matmul import check_same_dtype, linear
 from gpujit.ops.registry import library
 from gpujit.ops.rules_products import attention_pair_type, attention_type, flash_attention_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError

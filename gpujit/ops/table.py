@@ -11,6 +11,7 @@ from __future__ import annotations
 from gpujit.ops import (
     activations,
     activations_backward,
+    addmm,
     aliases,
     attention,
     batch_norm,
@@ -20,6 +21,7 @@ from gpujit.ops import (
     compare,
     conv,
     create,
+    decompositions,
     distance,
     dropout,
     einsum,
@@ -41,6 +43,7 @@ from gpujit.ops import (
     pointwise,
     polynomials,
     pool,
+    products,
     quantized,
     quantized_embedding,
     quantized_layers,
