@@ -28,7 +28,7 @@ bash ci/fetch_models.sh "$work/models"
 export GPUJIT_TEST_MODELS=$work/models
 
 step "tests with PyTorch as the judge"
-"$work/venv/bin/pip" install -q torch==2.13.0
+"$work/venv/bin/pip" install -q torch==2.13.0 expecttest
 "$python" -m pytest -q -m 'torch or not torch' --durations=10
 step "interpreter against PyTorch, one run"
 "$python" bench/silero.py "$work/models/silero_vad.jit" --check
