@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -293,6 +293,35 @@ def test_anything_that_is_an_array_is_a_tensor(value: Any) -> None:
     found = program("x: Tensor", "return torch.add(x, 1)")(value)
     assert type(found) is np.ndarray
     np.testing.assert_array_equal(found, X + 1)
+
+
+class OnGpu:
+    """What a CuPy or Numba array looks like from outside."""
+
+    __cuda_array_interface__: ClassVar[dict[str, Any]] = {
+        "shape": (2,),
+        "typestr": "<f4",
+        "data": (0, False),
+        "version": 3,
+    }
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        raise AssertionError("copied from the GPU unasked")
+
+
+class DlpackOnGpu:
+    def __dlpack__(self, **options: Any) -> Any:
+        raise BufferError("the data is on another device")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+
+@pytest.mark.parametrize(("value", "text"), [(OnGpu(), "copy it to the host first"), (DlpackOnGpu(), "DLPack")])
+def test_arrays_on_a_gpu_are_not_moved_unasked(value: Any, text: str) -> None:
+    with pytest.raises(gpujit.ArgumentError, match=text) as caught:
+        program("x: Tensor", "return torch.add(x, 1)")(value)
+    assert "argument 'x'" in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [np.float32(2), np.int64(2), np.bool_(True), np.array(2.5), ml_dtypes.bfloat16(2)])

@@ -109,14 +109,17 @@ def describe(value: Any) -> str:
 
 
 def as_array(value: Any) -> Any:
-    """A tensor from anything that is one: NumPy and CuPy arrays, ``__array__``, ``__dlpack__``; no copy where possible.
+    """A tensor from anything that is one: NumPy arrays, ``__array__``, ``__dlpack__``; no copy where possible.
 
-    Raises _Misfit for dtypes tensors cannot have.
+    Raises _Misfit for dtypes tensors cannot have, and for arrays on a GPU: modules run on the CPU, and nothing is moved
+    between devices unasked.
     """
     array = value
     if type(array) is not np.ndarray:
-        if isinstance(value, (QTensor, SparseTensor)) or hasattr(value, "__cuda_array_interface__"):
+        if isinstance(value, (QTensor, SparseTensor)):
             return value
+        if hasattr(value, "__cuda_array_interface__"):
+            raise _Misfit("an array on a GPU, while the module is on the CPU; copy it to the host first")
         if isinstance(value, np.ndarray):
             array = value.view(np.ndarray)
         elif isinstance(value, np.generic):
@@ -126,7 +129,10 @@ def as_array(value: Any) -> Any:
         elif hasattr(value, "__array__"):
             array = np.asarray(value)
         elif hasattr(value, "__dlpack__"):
-            array = np.from_dlpack(value)
+            try:
+                array = np.from_dlpack(value)
+            except (BufferError, RuntimeError, TypeError, ValueError) as e:
+                raise _Misfit(f"a {type(value).__name__} that DLPack does not hand over: {e}") from None
         else:
             raise _Misfit(describe(value))
     if not is_tensor_dtype(array.dtype):
@@ -142,17 +148,12 @@ def _from_torch(value: Any) -> Any:
     if str(tensor.dtype) == "torch.bfloat16":
         from gpujit.ir.dtypes import BFLOAT16
 
-        return (
-            tensor.contiguous()
-            .view(getattr(type(tensor), "int16", None) or _torch_int16(tensor))
-            .numpy()
-            .view(BFLOAT16)
-        )
+        return tensor.contiguous().view(_torch_int16(tensor)).numpy().view(BFLOAT16)
     return tensor.resolve_conj().resolve_neg().cpu().numpy()
 
 
 def _torch_int16(tensor: Any) -> Any:
-    return tensor.short().dtype
+    return tensor.new_empty(0).short().dtype
 
 
 def convert(value: Any, t: T.Type) -> Any:
