@@ -20,7 +20,7 @@ from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.schema import Schema
 from gpujit.ir.source import Source, SourceRange
 from gpujit.ir.values import Device
-from gpujit.ops import overloads
+from gpujit.ops import overloads, table
 from gpujit.support.errors import SourceError
 
 
@@ -226,8 +226,6 @@ class BaseEmitter(ABC):
         return self.constant_of_type(value, plain, node)
 
     def convert(self, value: Value, op: str, node: ast.AST) -> Value:
-        from gpujit.ops import table
-
         entry = table.by_full_name(op)
         if entry is None:
             raise self.error(f"the conversion {op} is missing from the operator table", node)

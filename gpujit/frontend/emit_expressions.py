@@ -14,10 +14,10 @@ from gpujit.frontend.lang import (
     Path,
     TypeRef,
 )
-from gpujit.frontend.literals import INT_MAX, INT_MIN, NAMED_NUMBERS, NOT_LITERAL, literal, type_of_constant
+from gpujit.frontend.literals import NAMED_NUMBERS, NOT_LITERAL, literal, type_of_constant
 from gpujit.ir import types as T
 from gpujit.ir.graph import Value
-from gpujit.ir.values import EnumValue
+from gpujit.ir.values import EnumValue, is_int64
 
 
 class ExpressionEmitter(CallEmitter):
@@ -33,10 +33,10 @@ class ExpressionEmitter(CallEmitter):
 
     def meaning(self, node: ast.expr, hint: T.Type | None, unpack: int = 0) -> Any:
         kind = type(node)
-        if kind is ast.Name:
-            return self.name_(node)  # type: ignore[arg-type]
-        if kind is ast.Call:
-            return self.call(node, hint, unpack)  # type: ignore[arg-type]
+        if isinstance(node, ast.Name):
+            return self.name_(node)
+        if isinstance(node, ast.Call):
+            return self.call(node, hint, unpack)
         if kind is ast.Constant or kind is ast.UnaryOp or kind is ast.BinOp:
             value = literal(node)
             if value is NOT_LITERAL and isinstance(node, ast.UnaryOp):
@@ -45,13 +45,13 @@ class ExpressionEmitter(CallEmitter):
             if type_ is None:
                 what = "this literal" if kind is ast.Constant else "an infix operator"
                 raise self.error(f"{what} is not part of serialized TorchScript", node)
-            if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
+            if isinstance(value, int) and not is_int64(value):
                 raise self.error("an integer literal is outside 64 bits", node)
             if value is None and hint is not None and T.may_be_none(hint):
                 type_ = T.NONE
             return self.constant(value, type_, node)
-        if kind is ast.Attribute:
-            return self.attribute(node)  # type: ignore[arg-type]
+        if isinstance(node, ast.Attribute):
+            return self.attribute(node)
         if isinstance(node, ast.List):
             return self.list_(node, hint)
         if isinstance(node, ast.Tuple):

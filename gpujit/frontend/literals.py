@@ -18,7 +18,7 @@ NOT_LITERAL = _NotLiteral()
 NAMED_NUMBERS = {
     "inf": float("inf"), "nan": float("nan"), "infj": complex(0, float("inf")), "nanj": complex(0, float("nan")),
 }  # fmt: skip
-INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
+INT_MAX = (1 << 63) - 1
 
 
 def literal(node: ast.expr, depth: int = 0) -> Any:

@@ -30,7 +30,7 @@ from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
 from gpujit.ir.schema import Argument, Schema
 from gpujit.ir.source import Source
-from gpujit.ir.values import Device, EnumValue, parse_device
+from gpujit.ir.values import Device, EnumValue, is_int64, parse_device
 from gpujit.support.errors import SourceError
 
 _SIMPLE: dict[str, T.Type] = {
@@ -185,21 +185,18 @@ class ArchiveResolver:
             assert type_ is not None
             return TypeRef(type_)
         if full.startswith("__torch__.torch.classes.") and full.count(".") >= 4:
-            return TypeRef(self._custom_class(full))
+            return TypeRef(T.custom_class(full))
         if full.count(".") > 64:
             raise where(f"name {full[:120]!r} has too many parts")
         return Path(full)
 
     # ------------------------------------------------------------------------------------------------ types
 
-    def _custom_class(self, name: str) -> T.ClassType:
-        return T.custom_class(name)
-
     def _declare(self, name: str, depth: int) -> T.Type | None:
         if name in self._types:
             return self._types[name]
         if name.startswith("__torch__.torch.classes."):
-            return self._custom_class(name)
+            return T.custom_class(name)
         found = self.definition(name)
         if found is None or not isinstance(found[1], ast.ClassDef):
             return None
@@ -499,7 +496,7 @@ def _admits(t: T.Type, value: Any) -> bool:
     """Whether a constant's Python value may stand where type ``t`` is declared."""
     kinds = _NUMBERS.get(t)
     if kinds is not None:
-        return type(value) in kinds and (type(value) is not int or -(1 << 63) <= value < 1 << 63)
+        return type(value) in kinds and (type(value) is not int or is_int64(value))
     if isinstance(t, (T.OptionalType, T.UnionType)):
         return any(_admits(m, value) for m in T.members_of(t))
     if isinstance(t, T.ListType):

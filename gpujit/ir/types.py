@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from gpujit.ir.dtypes import IR_NAMES
 from gpujit.support.errors import InternalError
 
 if TYPE_CHECKING:
@@ -103,8 +104,6 @@ class TensorType(Type):
     def __str__(self) -> str:
         if self.dtype is None and self.shape is None and self.device is None:
             return "Tensor"
-        from gpujit.ir.dtypes import IR_NAMES
-
         name = "Tensor" if self.dtype is None else IR_NAMES[self.dtype]
         parts: list[str] = []
         if self.shape is not None:

@@ -19,6 +19,11 @@ from gpujit.support.errors import DeviceError
 Array = Any
 
 
+def is_int64(value: int) -> bool:
+    """Whether a Python integer is a value of TorchScript's ``int``, which has 64 bits."""
+    return -(1 << 63) <= value < 1 << 63
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """``cpu``, ``cuda:1``, ``meta``; ``index`` is None when not given."""

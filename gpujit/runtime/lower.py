@@ -11,7 +11,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.module import Function
 from gpujit.ir.source import CallSite
-from gpujit.ir.values import EnumValue, ScriptObject, namedtuple_class
+from gpujit.ir.values import EnumValue, Future, QTensor, ScriptObject, namedtuple_class
 from gpujit.ops import table
 from gpujit.ops.containers import dict_key
 from gpujit.ops.infer import checked
@@ -542,8 +542,6 @@ def _unknown_operator(name: str, types: Sequence[str], *_: Any) -> Any:
 
 
 def _quantised(fn: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
-    from gpujit.ir.values import QTensor
-
     def call(*args: Any) -> Any:
         for x in args:
             if type(x) is QTensor or (type(x) is list and any(type(v) is QTensor for v in x)):
@@ -588,6 +586,4 @@ def _wait(future: Any) -> Any:
 
 
 def _nowait(value: Any) -> Any:
-    from gpujit.ir.values import Future
-
     return Future(value)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir import types as T
-from gpujit.ir.dtypes import is_tensor_dtype
+from gpujit.ir.dtypes import BFLOAT16, is_tensor_dtype
 from gpujit.ir.schema import Argument, Schema
 from gpujit.ir.values import (
     Device,
@@ -17,10 +17,11 @@ from gpujit.ir.values import (
     QTensor,
     ScriptObject,
     SparseTensor,
+    is_int64,
     namedtuple_class,
     parse_device,
 )
-from gpujit.support.errors import ArgumentError, DTypeError, GpujitError, OpError
+from gpujit.support.errors import ArgumentError, AttributeTypeError, GpujitError, OpError
 
 _SIMPLE: dict[T.Type, type | tuple[type, ...]] = {
     T.INT: int, T.FLOAT: float, T.BOOL: bool, T.COMPLEX: complex, T.STR: str, T.NONE: type(None), T.DEVICE: Device,
@@ -146,8 +147,6 @@ def _from_torch(value: Any) -> Any:
     """An array sharing a CPU torch tensor's memory. torch is the caller's: it is not imported here."""
     tensor = value.detach()
     if str(tensor.dtype) == "torch.bfloat16":
-        from gpujit.ir.dtypes import BFLOAT16
-
         return tensor.contiguous().view(_torch_int16(tensor)).numpy().view(BFLOAT16)
     return tensor.resolve_conj().resolve_neg().cpu().numpy()
 
@@ -239,7 +238,7 @@ def _number(value: Any, t: T.Type) -> Any:
     if t == T.COMPLEX:
         return complex(value)
     if t == T.INT and isinstance(value, int):
-        if not -(1 << 63) <= value < 1 << 63:
+        if not is_int64(value):
             raise _Misfit(f"int {value} (outside 64 bits)")
         return int(value)
     if t == T.BOOL and isinstance(value, int):
@@ -286,7 +285,7 @@ def bind_arguments(schema: Schema, args: tuple[Any, ...], kwargs: dict[str, Any]
                 f"{name}() expected a value of type '{argument.type.annotation()}' for argument '{argument.name}' "
                 f"(position {i}) but found {e}. Declaration: {declaration(schema, skip)}"
             ) from None
-        except (DTypeError, GpujitError) as e:
+        except GpujitError as e:
             raise ArgumentError(f"{name}(), argument '{argument.name}' (position {i}): {e.message}") from None
     if used != len(kwargs):
         unknown = sorted(set(kwargs) - {a.name for a in arguments})
@@ -314,8 +313,6 @@ def declaration(schema: Schema, skip: int = 0) -> str:
 
 def convert_attribute(value: Any, t: T.Type, owner: str, name: str) -> Any:
     """A value to be stored in an attribute of type ``t``. Raises AttributeTypeError when it does not fit."""
-    from gpujit.support.errors import AttributeTypeError
-
     try:
         return convert(value, t)
     except (_Misfit, GpujitError) as e:

@@ -13,7 +13,7 @@ import numpy as np
 from gpujit.frontend.resolve import ArchiveResolver
 from gpujit.ir import types as T
 from gpujit.ir.source import Source
-from gpujit.ir.values import EnumValue, ScriptObject, namedtuple_class
+from gpujit.ir.values import EnumValue, ScriptObject, is_int64, namedtuple_class, parse_device
 from gpujit.runtime.values import describe, has_type
 from gpujit.serialization.archive import Archive
 from gpujit.serialization.debug import DebugTable
@@ -334,13 +334,11 @@ class _Builder:
         if type(value) is int:
             if t == T.FLOAT:
                 return float(value)
-            if not -(1 << 63) <= value < 1 << 63:
+            if not is_int64(value):
                 return _MISFIT
         if t == T.COMPLEX and type(value) in (int, float):
             return complex(value)
         if t == T.DEVICE and self.resolver.map_device is not None and has_type(value, t):
-            from gpujit.ir.values import parse_device
-
             return parse_device(self.resolver.map_device(str(value)))
         if t in (T.GENERATOR, T.STREAM, T.ANY):
             return value
