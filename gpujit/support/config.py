@@ -7,17 +7,31 @@ thread alone. The environment is read once, on import.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from gpujit.support.errors import ArgumentError
+
 _OFF = ("", "0", "false", "no", "off")
 
 
-def _switch(variable: str, default: bool, help: str) -> Any:
-    return field(default=default, metadata={"variable": variable, "help": help})
+def _flag(text: str) -> bool:
+    return text.strip().lower() not in _OFF
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.strip() else None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _switch(variable: str, default: Any, help: str, read: Callable[[str], Any] = _flag) -> Any:
+    return field(default=default, metadata={"variable": variable, "help": help, "read": read})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +41,28 @@ class Settings:
     check_types: bool = _switch(
         "GPUJIT_CHECK_TYPES", False, "compare what every operator returns with the type inferred for it"
     )
+    verify: bool = _switch("GPUJIT_VERIFY", False, "check every graph after each pass")
+    print_after: tuple[str, ...] = _switch(
+        "GPUJIT_PRINT_AFTER", (), "print the graph to standard error after these passes, by name", _names
+    )
+    dump_dir: str = _switch(
+        "GPUJIT_DUMP_DIR", "", "folder that gets the graph before a pipeline and after each pass that changed it", str
+    )
+    pass_limit: int | None = _switch(
+        "GPUJIT_PASS_LIMIT", None, "stop changing graphs after so many changes, to find the one that is wrong", _number
+    )
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
-    """The settings that environment variables ask for."""
-    values = {
-        f.name: environment[f.metadata["variable"]].strip().lower() not in _OFF
-        for f in fields(Settings)
-        if f.metadata["variable"] in environment
-    }
+    """The settings that environment variables ask for. Raises ArgumentError for a value that is none."""
+    values = {}
+    for f in fields(Settings):
+        variable = f.metadata["variable"]
+        if variable in environment:
+            try:
+                values[f.name] = f.metadata["read"](environment[variable])
+            except ValueError:
+                raise ArgumentError(f"{variable}={environment[variable]!r} is no value for it: {f.metadata['help']}") from None
     return Settings(**values)
 
 
@@ -66,11 +93,24 @@ class Config:
     def switches(self) -> list[dict[str, Any]]:
         """Every switch: name, environment variable, value and what it does."""
         current = _current.get()
-        return [{"name": f.name, **f.metadata, "value": getattr(current, f.name)} for f in fields(Settings)]
+        return [
+            {"name": f.name, "variable": f.metadata["variable"], "help": f.metadata["help"]}
+            | {"value": getattr(current, f.name)}
+            for f in fields(Settings)
+        ]
 
     def describe(self) -> str:
         """A line for each switch: variable, value, meaning."""
-        return "\n".join(f"{s['variable']}={int(s['value'])}  {s['help']}" for s in self.switches())
+        return "\n".join(f"{s['variable']}={_text(s['value'])}  {s['help']}" for s in self.switches())
+
+
+def _text(value: Any) -> str:
+    """A value as one would write it into the environment."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return "" if value is None else str(value)
 
 
 config = Config()

@@ -19,5 +19,7 @@ def test_every_switch_is_shown_with_its_value(capsys: pytest.CaptureFixture[str]
 def test_json_has_a_row_for_each_switch(capsys: pytest.CaptureFixture[str]) -> None:
     with config(check_types=False):
         assert main(["config", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [(r["name"], r["variable"], r["value"]) for r in rows] == [("check_types", "GPUJIT_CHECK_TYPES", False)]
+    rows = {r["name"]: (r["variable"], r["value"]) for r in json.loads(capsys.readouterr().out)}
+    assert rows["check_types"] == ("GPUJIT_CHECK_TYPES", False)
+    assert rows["pass_limit"] == ("GPUJIT_PASS_LIMIT", None)
+    assert all(r["help"] for r in config.switches())
