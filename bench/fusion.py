@@ -300,9 +300,8 @@ def main() -> int:
             print(f"{row['case']:34} {shown}", flush=True)
     if rows:
         behind = [r["case"] for r in rows if r["best"] < 1]
-        print(
-            f"\nfastest peer over gpujit, geometric mean of {len(rows)}: {geometric_mean([r['best'] for r in rows]):.2f}"
-        )
+        mean = geometric_mean([r["best"] for r in rows])
+        print(f"\nfastest peer over gpujit, geometric mean of {len(rows)}: {mean:.2f}")
         print(f"behind the fastest peer: {', '.join(behind) or 'none'}")
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1))
