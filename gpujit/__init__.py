@@ -10,6 +10,9 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "load": "gpujit.api",
     "load_package": "gpujit.api",
+    "freeze": "gpujit.api",
+    "optimize_for_inference": "gpujit.api",
+    "run_frozen_optimizations": "gpujit.api",
     "ScriptModule": "gpujit.api",
     "ScriptMethod": "gpujit.api",
     "manual_seed": "gpujit.ops.random",
@@ -26,7 +29,15 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
-    from gpujit.api import ScriptMethod, ScriptModule, load, load_package
+    from gpujit.api import (
+        ScriptMethod,
+        ScriptModule,
+        freeze,
+        load,
+        load_package,
+        optimize_for_inference,
+        run_frozen_optimizations,
+    )
     from gpujit.ops.random import manual_seed
     from gpujit.ops.user import op, remove_op
     from gpujit.support.errors import ArgumentError, Error, GpujitError, LoadError, OpError, ScriptRuntimeError

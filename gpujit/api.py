@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,18 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function, named_modules, submodules
 from gpujit.ir.schema import Schema
-from gpujit.ir.values import ScriptObject
+from gpujit.ir.values import Device, ScriptObject, parse_device
 from gpujit.ops import quantized
+from gpujit.passes.convert_dtype import convert_dtype, convert_weights, floating_dtype
+from gpujit.passes.device import remap_devices
+from gpujit.passes.freeze import FrozenFunction, freeze_object, frozen_methods
+from gpujit.passes.frozen import FrozenReport, clean, optimize_frozen
 from gpujit.passes.inline import inlined
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.values import bind_arguments, convert_attribute
 from gpujit.runtime.vm import Interpreter
 from gpujit.serialization import reader
-from gpujit.support.errors import UnknownAttributeError
+from gpujit.support.errors import ArgumentError, DeviceError, FreezeError, UnknownAttributeError
 
 
 class _Program:
@@ -29,6 +33,8 @@ class _Program:
         self.lowerer = Lowerer(xp)
         self.interpreter = Interpreter(self.lowerer)
         self.loaded: reader.Loaded | None = None
+        # What freezing did to the module; None before.
+        self.report: FrozenReport | None = None
         self._lock = threading.RLock()
 
     def run(self, function: Function, args: list[Any]) -> Any:
@@ -121,7 +127,9 @@ class ScriptMethod:
 
     @property
     def code(self) -> str:
-        """The source text as the archive holds it."""
+        """The source text as the archive holds it; the graph's text for a method of a frozen module."""
+        if isinstance(self._function, FrozenFunction):
+            return str(self._function.graph)
         return _source_text(self._function)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -334,6 +342,63 @@ class ScriptModule:
         """``train(False)``."""
         return self.train(False)
 
+    def to(
+        self, *targets: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False, casts: bool = False
+    ) -> ScriptModule:
+        """Convert floating-point parameters and buffers, in place; returns this module.
+
+        In a frozen module the weights among the graphs' constants are converted as well, and device literals moved.
+        Args:
+            targets: a dtype (``"float16"``, ``np.float16``), a device (``"cpu"``), or an array that has both.
+            casts: also convert the dtypes that a frozen module's graphs name: ``x.to(float32)``, ``zeros(...)``.
+        Raises DTypeError for a dtype that weights cannot have, DeviceError for a device that is not there, and
+        FreezeError for ``casts`` with a module that is not frozen; the module is unchanged then.
+        """
+        devices, dtypes = [] if device is None else [device], [] if dtype is None else [dtype]
+        for target in targets:
+            if hasattr(target, "shape") and hasattr(target, "dtype") and not isinstance(target, type):
+                dtypes.append(target.dtype)
+            elif isinstance(target, bool):
+                continue
+            elif isinstance(target, Device) or floating_dtype(target) is None:
+                devices.append(target)
+            else:
+                dtypes.append(target)
+        wanted = [floating_dtype(d) for d in dtypes]
+        if len(wanted) > 1 or len(devices) > 1 or any(w is None for w in wanted):
+            raise ArgumentError(f"to() takes at most one dtype and one device, found {[*map(str, (*dtypes, *devices))]}")
+        places = [d if isinstance(d, Device) else parse_device(str(d)) for d in devices]
+        if places and places[0].type != "cpu":
+            raise DeviceError(f"modules run on the CPU; {places[0]} is not available to them")
+        frozen = next(frozen_methods(self._object), None) is not None
+        if casts and not frozen:
+            raise FreezeError("to(casts=True) edits the graphs of a frozen module; call gpujit.freeze(module) first")
+        if wanted:
+            found = wanted[0]
+            assert found is not None
+            convert_weights(self._object, found)
+            known: dict[int, tuple[Any, Any]] = {}
+            _edit_graphs(self._object, lambda graph: convert_dtype(graph, found, casts=casts, known=known))
+        if places:
+            _edit_graphs(self._object, lambda graph: remap_devices(graph, places[0]))
+        return self
+
+    def half(self) -> ScriptModule:
+        """``to("float16")``."""
+        return self.to("float16")
+
+    def bfloat16(self) -> ScriptModule:
+        """``to("bfloat16")``."""
+        return self.to("bfloat16")
+
+    def float(self) -> ScriptModule:
+        """``to("float32")``."""
+        return self.to("float32")
+
+    def double(self) -> ScriptModule:
+        """``to("float64")``."""
+        return self.to("float64")
+
     # ----------------------------------------------------------------------------------------------- looking
 
     def _forward(self) -> ScriptMethod:
@@ -361,3 +426,95 @@ class ScriptModule:
     def methods(self) -> dict[str, ScriptMethod]:
         """All methods by name."""
         return {n: ScriptMethod(self._object, f, self._program) for n, f in self._object.type.methods.items()}
+
+
+# ---------------------------------------------------------------------------------------------------------- freezing
+
+
+def freeze(
+    mod: ScriptModule,
+    preserved_attrs: Sequence[str] | None = None,
+    optimize_numerics: bool = True,
+    preserve_parameters: bool = False,
+) -> ScriptModule:
+    """A copy of a module with attributes that never change as constants in its graphs (as torch.jit.freeze).
+
+    Args:
+        mod: a module in eval mode; it stays as it is. Weights are shared with it, except those that a fold makes anew
+            and those that a method writes into.
+        preserved_attrs: methods, attributes and submodules to keep besides ``forward``, dotted below submodules.
+        optimize_numerics: fold batch norms, and additions and multiplications of constants, into the weights before
+            them, which changes results by rounding.
+        preserve_parameters: keep all parameters as attributes.
+    Raises ArgumentError for what is no module, and FreezeError for a module in training mode, an unknown name, or a call
+    through an interface whose object may change.
+    """
+    object_ = _module_object(mod, "freeze")
+    program = _Program(np)
+    program.lowerer.rules = mod._program.lowerer.rules
+    root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
+    graphs = [function.graph for _, _, function in frozen_methods(root)]
+    program.report = optimize_frozen(graphs, numerics=optimize_numerics)
+    return ScriptModule(root, program)
+
+
+def run_frozen_optimizations(
+    mod: ScriptModule, optimize_numerics: bool = True, preserved_methods: Sequence[str] | None = None
+) -> None:
+    """Optimise a frozen module in place, as ``freeze`` does at its end (as torch.jit.run_frozen_optimizations).
+
+    Args:
+        optimize_numerics: as for ``freeze``.
+        preserved_methods: methods to optimise besides ``forward``.
+    Raises FreezeError when the module is not frozen or has no such method.
+    """
+    object_ = _module_object(mod, "run_frozen_optimizations")
+    methods = object_.type.methods
+    names = [*(["forward"] if "forward" in methods else []), *(preserved_methods or ())]
+    for name in names:
+        if not isinstance(methods.get(name), FrozenFunction):
+            raise FreezeError(
+                f"run_frozen_optimizations: {object_.type.name} has no frozen method {name!r}; call gpujit.freeze(module) "
+                f"first. Its methods are {sorted(methods)}"
+            )
+    graphs = {name: methods[name].graph.copy() for name in dict.fromkeys(names)}
+    mod._program.report = optimize_frozen(list(graphs.values()), numerics=optimize_numerics)
+    for name, graph in graphs.items():
+        methods[name] = FrozenFunction(methods[name], object_.type, graph)
+
+
+def optimize_for_inference(mod: ScriptModule, other_methods: Sequence[str] | None = None) -> ScriptModule:
+    """The module frozen, as if in eval mode, and optimised for running (as torch.jit.optimize_for_inference).
+
+    Args:
+        mod: a module; one that is frozen already is optimised in place and returned.
+        other_methods: methods to keep and optimise besides ``forward``.
+    """
+    object_ = _module_object(mod, "optimize_for_inference")
+    if next(frozen_methods(object_), None) is not None:
+        run_frozen_optimizations(mod, preserved_methods=other_methods)
+        return mod
+    modules = [m for _, m in named_modules(object_) if m.type.attributes.get("training") == T.BOOL]
+    modes = [m.get("training") for m in modules]
+    mod.eval()
+    try:
+        return freeze(mod, preserved_attrs=other_methods)
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.set("training", mode)
+
+
+def _module_object(mod: Any, what: str) -> ScriptObject:
+    if not isinstance(mod, ScriptModule) or not mod._object.type.is_module:
+        raise ArgumentError(
+            f"{what} expects a ScriptModule, such as gpujit.load returns, as input; found a {type(mod).__name__}"
+        )
+    return mod._object
+
+
+def _edit_graphs(root: ScriptObject, edit: Callable[[Graph], bool]) -> None:
+    """Give frozen methods an edited copy of their graph; calls that run meanwhile keep the old one."""
+    for owner, name, function in list(frozen_methods(root)):
+        graph = function.graph.copy()
+        if edit(graph):
+            owner.methods[name] = FrozenFunction(function, owner, graph)

@@ -15,8 +15,8 @@ from gpujit.ir.module import Function
 from gpujit.ir.parser import TypeLookup, parse_graph
 from gpujit.ir.printer import print_graph
 from gpujit.ir.schema import Schema
-from gpujit.ir.verify import misfit, verify
-from gpujit.ops import table
+from gpujit.ir.verify import verify
+from gpujit.passes.effects import resolve_node as resolve_node
 
 
 def assert_same_graph(a: Graph, b: Graph, *, constants: Sequence[Any] = ()) -> None:
@@ -83,11 +83,6 @@ def check_pass(
             expected = run(read(before), *copy.deepcopy(tuple(inputs)))
             assert_same_values(run(graph, *copy.deepcopy(tuple(inputs))), expected, f"sample {number}")
     return graph
-
-
-def resolve_node(node: Node) -> Schema | None:
-    """The first overload in the operator table that fits the node's inputs and outputs, None when none does."""
-    return next((op.schema for op in table.by_name(node.kind) if misfit(node, op.schema) is None), None)
 
 
 def assert_same_values(got: Any, wanted: Any, where: str = "result", *, rtol: float = 1e-5, atol: float = 1e-6) -> None:

@@ -19,18 +19,25 @@ PUBLIC = [
     "ScriptModule",
     "ScriptRuntimeError",
     "__version__",
+    "freeze",
     "load",
     "load_package",
     "manual_seed",
     "op",
+    "optimize_for_inference",
     "remove_op",
+    "run_frozen_optimizations",
 ]
 MODULE = [
+    "bfloat16",
     "buffers",
     "children",
     "code",
+    "double",
     "eval",
+    "float",
     "graph",
+    "half",
     "inlined_graph",
     "methods",
     "modules",
@@ -41,6 +48,7 @@ MODULE = [
     "original_name",
     "parameters",
     "state_dict",
+    "to",
     "train",
 ]
 

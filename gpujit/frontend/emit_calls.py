@@ -46,7 +46,7 @@ class CallEmitter(BaseEmitter):
         if isinstance(callee, ClassMethodRef):
             if callee.name == "__new__":
                 return self.value_of("prim::CreateObject", (), callee.type, node)
-            raise self.error(f"{callee.type.name}.{callee.name} cannot be called without an object", node)
+            return self.unbound_call(callee, node)
         if isinstance(callee, Value) and callee.type == T.FUNCTION and callee.is_constant:
             function = callee.constant()
             inputs = self.match_function(function.schema, *self.arguments(node), node)
@@ -54,6 +54,15 @@ class CallEmitter(BaseEmitter):
         if isinstance(callee, Path):
             raise self.error(f"{callee.name!r} is not defined in the archive's source", node)
         raise self.error("this is not something that can be called", node)
+
+    def unbound_call(self, callee: ClassMethodRef, node: ast.Call) -> Value:
+        """A call of ``Class.method(object, ...)``, which is how the hooks of a submodule are written."""
+        positional, keywords = self.arguments(node)
+        if not positional or positional[0].type != callee.type or callee.name not in callee.type.methods:
+            raise self.error(f"{callee.type.name}.{callee.name} cannot be called without an object", node)
+        schema = callee.type.methods[callee.name].schema
+        inputs = self.match_function(schema, positional, keywords, node)
+        return self.value_of("prim::CallMethod", inputs, schema.returns[0].type, node, {"name": callee.name})
 
     def arguments(self, node: ast.Call, hints: Sequence[T.Type | None] = ()) -> tuple[list[Value], dict[str, Value]]:
         positional: list[Value] = []

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from gpujit.ir import symbols
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import BY_IR_NAME
+from gpujit.ir.symbols import Sym
 from gpujit.support.errors import ParseError
 
 # Blocks in blocks, types in types, values in values, graphs in graphs.
@@ -68,6 +70,8 @@ _QUICK_TYPE = re.compile(r"\s*([A-Za-z_][\w.]*(?:\([^()]*\))?(?:\[\]|\?)*)(?=\s*
 WORD = re.compile(r"\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 _TYPE_MARK = re.compile(r"\s*(\[\s*\]|\?)")
 _DIM = re.compile(r"\s*(?:(-?\d{1,18})|\*|\?|SS\(-?\d+\))")
+# What may begin an expression; a plain number does not, unless an operator follows.
+_SYMBOLIC = re.compile(r"\s*-?\s*(?:SS\(|floordiv|mod|min|max|\d{1,18}\s*[-+*])")
 _PROPERTY = re.compile(r"\s*(?:requires_grad\s*=\s*([01])|device\s*=\s*([a-z]+(?::\d{1,3})?)|(strides)\s*=\s*\[)")
 _ANGLE_NAME = re.compile(r"\s*<\s*([\w.]+)\s*>")
 _FIELD = re.compile(r"\s*[A-Za-z_]\w*\s*:(?!:)")
@@ -219,7 +223,7 @@ class Scanner:
         if opening != "(":
             return T.TENSOR if dtype is None else T.TensorType(dtype)
         self.pos += 1
-        dims: list[int | None] = []
+        dims: list[Any] = []
         strides: tuple[int | None, ...] | None = None
         device: str | None = None
         requires_grad: bool | None = None
@@ -236,6 +240,8 @@ class Scanner:
                     strides = self.dims("]")
             elif not (has_property or dims or is_unknown) and self.literal("..."):
                 is_unknown = True
+            elif not (has_property or is_unknown) and (found := self.symbolic()) is not None:
+                dims.append(found)
             elif not (has_property or is_unknown) and (m := self.take(_DIM)):
                 dims.append(_size(m))
             else:
@@ -247,6 +253,15 @@ class Scanner:
             is_unknown = True
         shape = None if is_unknown else tuple(dims)
         return T.TensorType(dtype, shape, strides, device, requires_grad)
+
+    def symbolic(self) -> Sym | None:
+        """A size that is an expression of symbols; None leaves the position."""
+        m = _SYMBOLIC.match(self.text, self.pos)
+        found = None if m is None else symbols.parse(self.text, self.pos)
+        if found is None or not isinstance(found[0], Sym):
+            return None
+        self.pos = found[1]
+        return found[0]
 
     def dims(self, close: str) -> tuple[int | None, ...]:
         found: list[int | None] = []

@@ -90,13 +90,14 @@ class TensorType(Type):
 
     Args:
         dtype: TorchScript's ScalarType code (see ``ir.dtypes``).
-        shape: one entry per dimension, None where a size is unknown; None when even the rank is unknown.
+        shape: one entry per dimension, None where a size is unknown, a Sym where it is an expression of such sizes; None
+            when even the rank is unknown.
         strides: in elements, one per dimension.
         device: such as ``cpu`` or ``cuda:0``.
     """
 
     dtype: int | None = None
-    shape: tuple[int | None, ...] | None = None
+    shape: tuple[Any, ...] | None = None
     strides: tuple[int | None, ...] | None = None
     device: str | None = None
     requires_grad: bool | None = None

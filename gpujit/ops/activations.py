@@ -14,6 +14,7 @@ from gpujit.ops.into import fits
 from gpujit.ops.numeric import between, between_into, blocks_into, filled, filled_into, in_blocks
 from gpujit.ops.pointwise import FLOAT_ONLY, FLOAT_OR_COMPLEX, NO_BOOL, REAL_ONLY
 from gpujit.ops.registry import library, out_form, pointwise
+from gpujit.ops.rows import Rows, no_dims
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_views import glu_type
 from gpujit.ops.special import erf_of
@@ -175,7 +176,13 @@ def prelu_kernel(m: Any, x: Array, weight: Array) -> Array:
     return m.where(x > 0, x, weight * x)
 
 
-@pointwise("aten::prelu(Tensor self, Tensor weight) -> Tensor", refuse=FLOAT_ONLY, onnx="PRelu", type_rule=same_type)
+@pointwise(
+    "aten::prelu(Tensor self, Tensor weight) -> Tensor",
+    refuse=FLOAT_ONLY,
+    onnx="PRelu",
+    type_rule=same_type,
+    scalar=Rows(no_dims, prelu_kernel, aligned={"weight": 1}),
+)
 def prelu(m: Any, x: Array, weight: Array) -> Array:
     """``x`` above zero, weight * x below: one weight for all, or one for each channel (dim 1)."""
     if weight.size != 1:

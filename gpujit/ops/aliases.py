@@ -24,6 +24,12 @@ def _copy(op: Op, text: str) -> None:
             derived_from=op.derived_from,
             form=op.form,
             into=op.into,
+            scalar=op.scalar,
+            may_alias=op.may_alias,
+            hidden_writes=op.hidden_writes,
+            random=op.random,
+            active_if=op.active_if,
+            never_raises=op.never_raises,
         )
     )
 

@@ -6,9 +6,11 @@ from typing import Any
 
 from gpujit.ir.dtypes import FLOAT32, HALF_TYPES
 from gpujit.ir.values import Array
+from gpujit.ops import row_bodies
 from gpujit.ops.axes import need_floating, sum_squares, total
 from gpujit.ops.into import fits
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rows import Rows, no_dims
 from gpujit.ops.rules import same_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -100,6 +102,9 @@ def normalise_channels(
 _BATCH = "Tensor input, Tensor? weight, Tensor? bias"
 
 
+_CHANNELS = {"weight": 1, "bias": 1, "running_mean": 1, "running_var": 1}
+
+
 # Statistics are written through without an alias mark, so half types must arrive as they are.
 def _batch_norm_into(
     m: Any,
@@ -135,6 +140,9 @@ def _batch_norm_into(
     half="native",
     type_rule=same_type,
     into=_batch_norm_into,
+    scalar=Rows(no_dims, row_bodies.batch_norm, aligned=_CHANNELS),
+    hidden_writes=("running_mean", "running_var"),
+    active_if="training",
 )
 def batch_norm(
     m: Any,
@@ -169,6 +177,8 @@ def _three(
     f"aten::native_batch_norm({_BATCH}, Tensor? running_mean, Tensor? running_var, bool training, float momentum, "
     "float eps) -> (Tensor, Tensor, Tensor)",
     half="native",
+    hidden_writes=("running_mean", "running_var"),
+    active_if="training",
 )
 def native_batch_norm(
     m: Any,
@@ -268,6 +278,8 @@ out_form(
     f"aten::_batch_norm_impl_index({_BATCH}, Tensor? running_mean, Tensor? running_var, bool training, float momentum, "
     "float eps, bool cudnn_enabled) -> (Tensor, Tensor, Tensor, Tensor, int)",
     half="native",
+    hidden_writes=("running_mean", "running_var"),
+    active_if="training",
 )
 def batch_norm_impl_index(
     m: Any,

@@ -142,7 +142,7 @@ def to_copy(
     return converted(xp, x, dtype, device, True, memory_format, "aten::_to_copy")
 
 
-@library("aten::type_as(Tensor self, Tensor other) -> Tensor", half="native", type_rule=cast_as_type)
+@library("aten::type_as(Tensor self, Tensor other) -> Tensor", half="native", type_rule=cast_as_type, may_alias=True)
 def type_as(xp: Any, x: Array, other: Array) -> Array:
     """The tensor with the dtype and on the device of ``other``; itself when nothing changes."""
     return cast(_beside(xp, x, other), other.dtype)
@@ -159,7 +159,7 @@ def _declare_casts() -> None:
             return cast(x, dtype_of(code, op))
 
         text = f"aten::_cast_{name}(Tensor self, bool non_blocking=False) -> Tensor"
-        library(text, half="native", type_rule=cast_to_type(code))(cast_to)
+        library(text, half="native", type_rule=cast_to_type(code), may_alias=True)(cast_to)
 
 
 _declare_casts()

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from gpujit.ir.scalar import RecordError
 from gpujit.ir.values import Array
 from gpujit.ops.aliases import alias, inplace_form, same_as
 from gpujit.ops.numeric import between, between_into
@@ -66,6 +67,10 @@ for _name, _out in (("isnan", "out"), ("isinf", "out"), ("isfinite", None)):
     _declare_test(_name, _name, _out)
 
 
+def _infinite(positive: bool) -> Callable[[Any, Any], Any]:
+    return lambda m, x: m.isinf(x) & (x > 0 if positive else x < 0)
+
+
 def _equals_into(number: float) -> Callable[..., None]:
     def into(m: Any, out: Array, x: Array) -> None:
         m.equal(x, number, out=out)
@@ -74,16 +79,18 @@ def _equals_into(number: float) -> Callable[..., None]:
 
 
 @pointwise(
-    "aten::isposinf(Tensor self) -> Tensor", result="bool", refuse=REAL_ONLY, out="out", into=_equals_into(math.inf)
-)
+    "aten::isposinf(Tensor self) -> Tensor",
+    result="bool", refuse=REAL_ONLY, out="out", into=_equals_into(math.inf), scalar=_infinite(True),
+)  # fmt: skip
 def isposinf(m: Any, x: Array) -> Array:
     """Whether an element is +inf."""
     return x == math.inf
 
 
 @pointwise(
-    "aten::isneginf(Tensor self) -> Tensor", result="bool", refuse=REAL_ONLY, out="out", into=_equals_into(-math.inf)
-)
+    "aten::isneginf(Tensor self) -> Tensor",
+    result="bool", refuse=REAL_ONLY, out="out", into=_equals_into(-math.inf), scalar=_infinite(False),
+)  # fmt: skip
 def isneginf(m: Any, x: Array) -> Array:
     """Whether an element is -inf."""
     return x == -math.inf
@@ -104,7 +111,7 @@ def isclose(m: Any, a: Array, b: Array, rtol: float, atol: float, equal_nan: boo
     if rtol == 0 and atol == 0:
         return close
     if b.dtype.kind in "biu":
-        b = b.astype(m.float32)
+        a, b = a.astype(m.float32), b.astype(m.float32)
     distance = m.absolute(a - b)
     return close | (m.isfinite(distance) & (distance <= atol + m.absolute(rtol * b)))
 
@@ -407,9 +414,18 @@ def masked_fill(m: Any, x: Array, mask: Array, value: Any) -> Array:
     return m.where(mask, fill_value("aten::masked_fill", value, x.dtype, m), x)
 
 
+def _masked_fill_scalar(m: Any, x: Any, mask: Any, value: Any) -> Any:
+    _check_mask(mask)
+    if value.dtype.kind != x.dtype.kind and x.dtype.kind in "biu":
+        # Whether the number fits has to be seen first.
+        raise RecordError(f"aten::masked_fill: a value of {value.dtype} for {x.dtype}: kernels do not check its range")
+    return m.where(mask, value.astype(x.dtype), x)
+
+
 @pointwise(
     "aten::masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor",
     result="first", operands=("self",), inplace=True, out="Tensor_out", into=_masked_fill_into,
+    scalar=_masked_fill_scalar,
 )  # fmt: skip
 def masked_fill_tensor(m: Any, x: Array, mask: Array, value: Array) -> Array:
     """The one number in ``value`` where the mask holds, ``x`` elsewhere, in the dtype of ``x``."""

@@ -16,6 +16,7 @@ from gpujit.ir.dtypes import IR_NAMES, code_of
 from gpujit.ir.values import Array
 from gpujit.ops.numbers import to_int
 from gpujit.ops.registry import library, prim
+from gpujit.ops.rules_values import number_tensor_type
 from gpujit.ops.text import as_bytes
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -289,7 +290,7 @@ for _x, _y in (
 # ------------------------------------------------------------------------------------------------- number to tensor
 
 
-@library("prim::NumToTensor.Scalar(Scalar a) -> Tensor", half="native")
+@library("prim::NumToTensor.Scalar(Scalar a) -> Tensor", half="native", type_rule=number_tensor_type)
 def number_to_tensor(xp: Any, a: Number) -> Array:
     """A 0-dim tensor of the number: int64, float64, complex128 or bool."""
     return xp.array(a)

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpujit.ir.dtypes import numpy_dtype
 from gpujit.ir.values import Array
+from gpujit.ops import row_bodies
 from gpujit.ops.axes import (
     axes_of,
     in_dtype,
@@ -20,6 +21,7 @@ from gpujit.ops.axes import (
 from gpujit.ops.into import by_parts, fits
 from gpujit.ops.promotion import can_cast, result_type, to_floating
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rows import Rows, all_dims, dims_at, flag_at
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_reduce import cdist_type, cosine_similarity_type, pairwise_distance_type, reduced_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
@@ -95,6 +97,7 @@ def _vector_norm_into(
     out="out",
     type_rule=reduced_type("real"),
     into=_vector_norm_into,
+    scalar=Rows(dims_at(2, "aten::linalg_vector_norm"), row_bodies.norm(1, 4, "aten::linalg_vector_norm"), flag_at(3)),
 )
 def linalg_vector_norm(m: Any, x: Array, ord: float, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """The norm of order ``ord`` over ``dim`` (of all elements, when None)."""
@@ -118,7 +121,12 @@ def _frobenius_into(m: Any, out: Array, x: Array, dim: list[int], keepdim: bool)
     return NotImplemented if len(dim) > 2 else _norm_dim_into(m, out, x, 2, dim, keepdim)
 
 
-@reduction("aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor", type_rule=reduced_type("real"), into=_norm_all_into)
+@reduction(
+    "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor",
+    type_rule=reduced_type("real"),
+    into=_norm_all_into,
+    scalar=Rows(all_dims, row_bodies.norm(1, None, "aten::norm")),
+)
 def norm(m: Any, x: Array, p: float) -> Array:
     """The norm of order ``p`` of all elements."""
     return _norm(m, x, p, None, False, None)
@@ -128,6 +136,7 @@ def norm(m: Any, x: Array, p: float) -> Array:
     "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor",
     type_rule=reduced_type("real"),
     into=_norm_dim_into,
+    scalar=Rows(dims_at(2, "aten::norm"), row_bodies.norm(1, None, "aten::norm"), flag_at(3)),
 )
 def norm_dim(m: Any, x: Array, p: float | None, dim: list[int], keepdim: bool) -> Array:
     """The norm of order ``p`` over ``dim``."""
@@ -137,6 +146,7 @@ def norm_dim(m: Any, x: Array, p: float | None, dim: list[int], keepdim: bool) -
 @reduction(
     "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor",
     type_rule=reduced_type("real"),
+    scalar=Rows(dims_at(2, "aten::norm"), row_bodies.norm(1, 4, "aten::norm"), flag_at(3)),
 )
 def norm_dim_dtype(m: Any, x: Array, p: float | None, dim: list[int], keepdim: bool, dtype: int) -> Array:
     """The norm of order ``p`` over ``dim``, computed in ``dtype``."""
@@ -144,7 +154,9 @@ def norm_dim_dtype(m: Any, x: Array, p: float | None, dim: list[int], keepdim: b
 
 
 @reduction(
-    "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor", type_rule=reduced_type("real")
+    "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor",
+    type_rule=reduced_type("real"),
+    scalar=Rows(all_dims, row_bodies.norm(1, 2, "aten::norm")),
 )
 def norm_dtype(m: Any, x: Array, p: float | None, dtype: int) -> Array:
     """The norm of order ``p`` of all elements, computed in ``dtype``."""

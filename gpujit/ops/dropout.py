@@ -99,13 +99,15 @@ def _declare_dropouts() -> None:
         library(
             f"{op}(Tensor input, float p, bool train) -> Tensor",
             half="native",
-            effects=True,
+            random=True,
+            active_if="train",
+            may_alias=True,
             type_rule=same_type,
             into=into,
         )(dropout)
-        library(f"{op}_(Tensor(a!) self, float p, bool train) -> Tensor(a!)", half="native", effects=True)(
-            dropout_in_place
-        )
+        library(
+            f"{op}_(Tensor(a!) self, float p, bool train) -> Tensor(a!)", half="native", random=True, active_if="train"
+        )(dropout_in_place)
 
 
 _declare_dropouts()
@@ -114,7 +116,9 @@ _declare_dropouts()
 @library(
     "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
     half="native",
-    effects=True,
+    random=True,
+    active_if="train",
+    may_alias=True,
     type_rule=masked_type,
 )
 def native_dropout(xp: Any, x: Array, p: float, train: bool | None) -> tuple[Array, Array]:
@@ -199,11 +203,18 @@ def _declare_rrelu() -> None:
 
     op = "aten::rrelu_with_noise"
     library(
-        f"{op}(Tensor self, Tensor(b!) noise, {slopes}) -> Tensor", half="native", effects=True, type_rule=same_type
+        f"{op}(Tensor self, Tensor(b!) noise, {slopes}) -> Tensor",
+        half="native",
+        random=True,
+        active_if="training",
+        type_rule=same_type,
     )(with_noise(False, op))
-    library(f"{op}_(Tensor(a!) self, Tensor(b!) noise, {slopes}) -> Tensor(a!)", half="native", effects=True)(
-        with_noise(True, f"{op}_")
-    )
+    library(
+        f"{op}_(Tensor(a!) self, Tensor(b!) noise, {slopes}) -> Tensor(a!)",
+        half="native",
+        random=True,
+        active_if="training",
+    )(with_noise(True, f"{op}_"))
 
     def with_noise_out(xp: Any, x: Array, noise: Array, *args: Any) -> Array:
         """``out`` with negative elements times a slope."""
@@ -213,7 +224,8 @@ def _declare_rrelu() -> None:
     library(
         f"aten::rrelu_with_noise.out(Tensor self, Tensor(b!) noise, {slopes}, *, Tensor(a!) out) -> Tensor(a!)",
         half="native",
-        effects=True,
+        random=True,
+        active_if="training",
     )(with_noise_out)
 
 

@@ -209,7 +209,9 @@ def contract(xp: Any, equation: str, tensors: Sequence[Array]) -> Array:
     return _arrange(x, labels, parsed.result)
 
 
-@library("aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor", type_rule=einsum_type)
+@library(
+    "aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor", type_rule=einsum_type, may_alias=True
+)
 def einsum(xp: Any, equation: str, tensors: Sequence[Array], path: Sequence[int] | None) -> Array:
     """Sums of products over named indices, as in ``bij,bjk->bik``; operands are taken from left to right."""
     if not tensors:

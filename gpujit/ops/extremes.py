@@ -6,9 +6,11 @@ from typing import Any
 
 from gpujit.ir.dtypes import BOOL_, INT64, kind_of
 from gpujit.ir.values import Array
+from gpujit.ops import row_bodies
 from gpujit.ops.axes import axes_of, need_real, one_axis, reduced_count, reduced_shape
 from gpujit.ops.into import fits
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rows import Rows, all_dims, dims_at, flag_at
 from gpujit.ops.rules_reduce import quantile_type, reduced_pair_type, reduced_type
 from gpujit.support.errors import DTypeError, ShapeError
 
@@ -77,7 +79,13 @@ def _declare_extreme(name: str, second: tuple[str, str]) -> None:
     def place_into(m: Any, out: Array, x: Array, dim: int | None, keepdim: bool) -> Any:
         return NotImplemented if x.dtype == BOOL_ else _place_into(m, out, x, dim, keepdim, largest)
 
-    @reduction(f"{op}(Tensor self) -> Tensor", out="unary_out", type_rule=reduced_type("same"), into=all_into)
+    @reduction(
+        f"{op}(Tensor self) -> Tensor",
+        out="unary_out",
+        type_rule=reduced_type("same"),
+        into=all_into,
+        scalar=Rows(all_dims, row_bodies.extremes(name, op=op)),
+    )
     def over_all(m: Any, x: Array) -> Array:
         """The largest (smallest) element; NaN when there is one."""
         need_real(x, op)
@@ -89,6 +97,7 @@ def _declare_extreme(name: str, second: tuple[str, str]) -> None:
         f"{op}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
         type_rule=reduced_pair_type("same", "index"),
         into=dim_into,
+        scalar=Rows(dims_at(1, op), row_bodies.extremes(name, f"arg{name}", op=op), flag_at(2)),
     )
     def over_dim(m: Any, x: Array, dim: int, keepdim: bool) -> Picked:
         """The largest (smallest) elements along ``dim`` and the first place of each; NaN wins."""
@@ -111,6 +120,7 @@ def _declare_extreme(name: str, second: tuple[str, str]) -> None:
         out="out",
         type_rule=reduced_type("same"),
         into=dims_into,
+        scalar=Rows(dims_at(1, f"aten::a{name}"), row_bodies.extremes(name, op=f"aten::a{name}"), flag_at(2)),
     )
     def over_dims(m: Any, x: Array, dim: list[int], keepdim: bool) -> Array:
         """The largest (smallest) elements over ``dim``, over everything when it is empty; NaN wins."""
@@ -125,6 +135,9 @@ def _declare_extreme(name: str, second: tuple[str, str]) -> None:
         out="out",
         type_rule=reduced_type("index"),
         into=place_into,
+        scalar=Rows(
+            dims_at(1, f"aten::arg{name}"), row_bodies.extremes(f"arg{name}", op=f"aten::arg{name}"), flag_at(2)
+        ),
     )
     def place(m: Any, x: Array, dim: int | None, keepdim: bool) -> Array:
         """Where the first largest (smallest) element stands along ``dim``, or in the flattened tensor; NaN wins."""
@@ -157,6 +170,7 @@ def _aminmax_into(m: Any, out: tuple[Array, Array], x: Array, dim: int | None, k
     "aten::aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)",
     type_rule=reduced_pair_type("same", "same"),
     into=_aminmax_into,
+    scalar=Rows(dims_at(1, "aten::aminmax"), row_bodies.extremes("min", "max", op="aten::aminmax"), flag_at(2)),
 )
 def aminmax(m: Any, x: Array, dim: int | None, keepdim: bool) -> Picked:
     """Smallest and largest elements along ``dim`` (of all, when None); NaN wins in both."""

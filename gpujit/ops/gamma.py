@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gpujit.ir.recorded import Recorded
 from gpujit.ir.values import Array
 from gpujit.ops.aliases import same_as
-from gpujit.ops.numeric import horner, piecewise
+from gpujit.ops.numeric import any_of, horner, piecewise
 from gpujit.ops.pointwise import FLOAT_ONLY, REAL_ONLY
 from gpujit.ops.registry import library, pointwise
+from gpujit.ops.rows import OPAQUE
 from gpujit.ops.special import special_name, wide
 from gpujit.ops.writes import write_into
 from gpujit.support.errors import OpError
@@ -42,6 +44,8 @@ _ZETA = (
 
 def lgamma64(m: Any, x: Any) -> Any:
     """log(|gamma(x)|); infinite at 0, -1, -2, ... and at both infinities."""
+    if isinstance(x, Recorded):
+        return m.lgamma(x)
 
     def right(t: Any) -> Any:
         total = m.full_like(t, 0.99999999999999709182)
@@ -66,7 +70,7 @@ def digamma64(m: Any, x: Any) -> Any:
         y = m.zeros_like(t)
         for _ in range(10):
             low = t < 10
-            if not low.any():
+            if not any_of(low):
                 break
             y = m.where(low, y - 1 / t, y)
             t = m.where(low, t + 1, t)
@@ -185,7 +189,7 @@ def digamma(m: Any, x: Array) -> Array:
     return digamma64(m, wide(m, x))
 
 
-@pointwise("aten::polygamma(int n, Tensor self) -> Tensor", result="float", refuse=REAL_ONLY, out="out")
+@pointwise("aten::polygamma(int n, Tensor self) -> Tensor", result="float", refuse=REAL_ONLY, out="out", scalar=OPAQUE)
 def polygamma(m: Any, n: int, x: Array) -> Array:
     """The n-th derivative of digamma."""
     if n < 0:
@@ -214,26 +218,38 @@ def polygamma_(xp: Any, x: Array, n: int) -> Array:
     result="float",
     refuse=REAL_ONLY,
     out="self_scalar_out",
+    scalar=OPAQUE,
 )
 @pointwise(
     "aten::special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor",
     result="float",
     refuse=REAL_ONLY,
     out="other_scalar_out",
+    scalar=OPAQUE,
 )
-@pointwise("aten::special_zeta(Tensor self, Tensor other) -> Tensor", result="float", refuse=REAL_ONLY, out="out")
+@pointwise(
+    "aten::special_zeta(Tensor self, Tensor other) -> Tensor",
+    result="float",
+    refuse=REAL_ONLY,
+    out="out",
+    scalar=OPAQUE,
+)
 def zeta(m: Any, s: Any, q: Any) -> Array:
     """The Hurwitz zeta function of ``s`` at ``q``."""
     return zeta64(m, wide(m, s), wide(m, q))
 
 
-@pointwise("aten::igamma(Tensor self, Tensor other) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
+@pointwise(
+    "aten::igamma(Tensor self, Tensor other) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out", scalar=OPAQUE
+)
 def igamma(m: Any, a: Array, x: Array) -> Array:
     """The regularised lower incomplete gamma function."""
     return incomplete_gamma(m, wide(m, a), wide(m, x), upper=False)
 
 
-@pointwise("aten::igammac(Tensor self, Tensor other) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out")
+@pointwise(
+    "aten::igammac(Tensor self, Tensor other) -> Tensor", refuse=FLOAT_ONLY, inplace=True, out="out", scalar=OPAQUE
+)
 def igammac(m: Any, a: Array, x: Array) -> Array:
     """The regularised upper incomplete gamma function."""
     return incomplete_gamma(m, wide(m, a), wide(m, x), upper=True)

@@ -18,6 +18,7 @@ from gpujit.support.errors import DTypeError, OpError, ShapeError
 # PyTorch makes combinations from a grid with one dim an element, of which a tensor has at most 64.
 _LONGEST_ROW = 64
 
+
 def _grids(xp: Any, tensors: list[Array], indexing: str, op: str) -> list[Array]:
     if indexing not in ("ij", "xy"):
         raise OpError(f"{op}: indexing must be 'ij' or 'xy', found {indexing!r}")
@@ -38,21 +39,24 @@ def _grids(xp: Any, tensors: list[Array], indexing: str, op: str) -> list[Array]
     return grids
 
 
-@library("aten::meshgrid(Tensor[] tensors) -> Tensor[]", half="native", type_rule=meshgrid_type)
+@library("aten::meshgrid(Tensor[] tensors) -> Tensor[]", half="native", type_rule=meshgrid_type, may_alias=True)
 def meshgrid(xp: Any, tensors: list[Array]) -> list[Array]:
     """For each tensor its values along a dim of their own, expanded over those of the others."""
     return _grids(xp, tensors, "ij", "aten::meshgrid")
 
 
 @library(
-    "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]", half="native", type_rule=meshgrid_type
+    "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]",
+    half="native",
+    type_rule=meshgrid_type,
+    may_alias=True,
 )
 def meshgrid_indexing(xp: Any, tensors: list[Array], indexing: str) -> list[Array]:
     """As meshgrid; ``xy`` exchanges the first two dims."""
     return _grids(xp, tensors, indexing, "aten::meshgrid")
 
 
-@library("aten::cartesian_prod(Tensor[] tensors) -> Tensor", half="native")
+@library("aten::cartesian_prod(Tensor[] tensors) -> Tensor", half="native", may_alias=True)
 def cartesian_prod(xp: Any, tensors: list[Array]) -> Array:
     """All combinations of one element from each 1-dim tensor, as rows."""
     for t in tensors:

@@ -33,7 +33,6 @@ from gpujit.ops.rules import (
     FLOAT32_CODE,
     UNKNOWN,
     ListOf,
-    NotKnown,
     Shape,
     Size,
     Unknown,
@@ -44,6 +43,8 @@ from gpujit.ops.rules import (
     tensor,
     texts,
 )
+from gpujit.ops.rules_values import SOME_INT
+from gpujit.ops.symbolic import NotKnown, forgotten, has_symbols, is_live, live, mapped, plain, symbolic_value
 from gpujit.support.errors import DTypeError, InternalError, ShapeError
 
 # Answers kept; each holds a few hundred bytes.
@@ -68,10 +69,16 @@ def infer(op: Op, args: Sequence[Any]) -> Any:
     arguments = op.schema.arguments
     if len(args) < len(arguments):
         args = (*args, *(a.default for a in arguments[len(args) :]))
+    if any(map(has_symbols, args)):
+        return _symbolic(op, tuple(args))
     key = _key(op, args)
     if key is None:
         return _infer(op, tuple(args))
-    found = _cache.get(key, _MISSING)
+    try:
+        found = _cache.get(key, _MISSING)
+    except NotKnown:
+        # A symbolic size has no place in the cache.
+        return _infer(op, tuple(args))
     if found is _MISSING:
         found = _infer(op, tuple(args))
         with _lock:
@@ -100,6 +107,16 @@ def _key(op: Op, args: Sequence[Any]) -> Any:
         return (op, *map(frozen, args))
     except _Opaque:
         return None
+
+
+def _symbolic(op: Op, args: tuple[Any, ...]) -> Any:
+    """The result for symbolic sizes: computed with them where the rule allows, else with them unknown."""
+    try:
+        return mapped(_infer(op, mapped(args, live)), plain)
+    except (ShapeError, DTypeError):
+        raise
+    except Exception:  # a rule may do with a number what a symbol cannot do
+        return infer(op, forgotten(args, SOME_INT))
 
 
 class _Opaque(Exception):
@@ -261,7 +278,8 @@ def _by_rule(op: Op, args: tuple[Any, ...]) -> Any:
     try:
         return call(args)
     except NotKnown:
-        pass
+        if is_live(args):
+            raise
     found: list[Any] = []
     for case in islice(_guesses(op, args), GUESS_LIMIT):
         try:
@@ -410,6 +428,9 @@ def _is_simple(value: Any) -> bool:
 
 def _value(op: Op, args: tuple[Any, ...]) -> Any:
     """The result of an operator on Python values, when all of them are known and it has no effects."""
+    if is_live(args):
+        found = symbolic_value(op, args)
+        return unknown_result(op) if found is None else found
     schema = op.schema
     fresh = not any(a.alias is not None for a in schema.arguments)
     if (
@@ -417,7 +438,7 @@ def _value(op: Op, args: tuple[Any, ...]) -> Any:
         and fresh
         and len(schema.returns) == 1
         and all(map(_is_simple, args))
-        and not _is_expensive(op, args)
+        and not is_expensive(op, args)
     ):
         try:
             value = op.body(*args)
@@ -428,7 +449,7 @@ def _value(op: Op, args: tuple[Any, ...]) -> Any:
     return unknown_result(op)
 
 
-def _is_expensive(op: Op, args: tuple[Any, ...]) -> bool:
+def is_expensive(op: Op, args: tuple[Any, ...]) -> bool:
     """Whether the result may be far larger than the arguments (powers, repeated lists)."""
     name = op.name.rpartition("::")[2]
     if name in ("pow", "factorial", "__range_length", "ldexp") or "shift" in name:
@@ -489,6 +510,8 @@ _SMALL = 8
 def _probe(op: Op, args: tuple[Any, ...]) -> Any:
     """The result's type by running the kernel on arrays of zeros."""
     tensors = list(_tensors_in(args))
+    if is_live(args):
+        raise NotKnown
     if any(x.shape is None for x in tensors) or not _all_known(args):
         return _probe_guessed(op, args)
     if any(x.dtype is None for x in tensors):

@@ -8,11 +8,13 @@ import numpy as np
 
 from gpujit.ir.dtypes import HALF_TYPES
 from gpujit.ir.values import Array
+from gpujit.ops import row_bodies
 from gpujit.ops.axes import need_floating, one_axis, sum_squares, total
 from gpujit.ops.batch_norm import THREE_OUT, Three, check_channels, normalise_channels, widened
 from gpujit.ops.distance import vector_norm
 from gpujit.ops.into import fits
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rows import Rows, dims_from, last_dims
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_reduce import normalised_type
 from gpujit.support.errors import DTypeError, ShapeError
@@ -23,6 +25,9 @@ from gpujit.support.errors import DTypeError, ShapeError
     "bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor",
     half="native",
     type_rule=same_type,
+    scalar=Rows(dims_from(2), row_bodies.instance_norm, aligned={"weight": 1, "bias": 1}),
+    hidden_writes=("running_mean", "running_var"),
+    active_if="use_input_stats",
 )
 def instance_norm(
     m: Any,
@@ -212,6 +217,7 @@ def _layer_norm_into(
     "float eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor",
     type_rule=normalised_type,
     into=_layer_norm_into,
+    scalar=Rows(last_dims(1), row_bodies.layer_norm),
 )
 def layer_norm(
     m: Any, x: Array, shape: list[int], weight: Array | None, bias: Array | None, eps: float, cudnn_enable: bool
@@ -296,6 +302,9 @@ def _group_norm_into(
     "float eps=1.0000000000000001e-05, bool cudnn_enabled=True) -> Tensor",
     type_rule=same_type,
     into=_group_norm_into,
+    scalar=Rows(
+        dims_from(2), row_bodies.group_norm, aligned={"weight": 1, "bias": 1}, groups=lambda args: int(args[1])
+    ),
 )
 def group_norm(
     m: Any, x: Array, groups: int, weight: Array | None, bias: Array | None, eps: float, cudnn_enabled: bool
@@ -370,6 +379,7 @@ def _rms_norm_into(m: Any, out: Array, x: Array, shape: list[int], weight: Array
     "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
     type_rule=normalised_type,
     into=_rms_norm_into,
+    scalar=Rows(last_dims(1), row_bodies.rms_norm),
 )
 def rms_norm(m: Any, x: Array, shape: list[int], weight: Array | None, eps: float | None) -> Array:
     """``x`` divided by the root of its mean square over its last dims, then scaled."""

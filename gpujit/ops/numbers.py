@@ -100,16 +100,17 @@ def ceil_int(a: float) -> int:
     return _as_integer(a, math.ceil, "ceil")
 
 
-def declare(name: str, body: Callable[..., Any], *signatures: str) -> None:
+def declare(name: str, body: Callable[..., Any], *signatures: str, never_raises: bool = False) -> None:
     """Enter one body for several overloads of ``name``, each written ``overload(arguments) -> result``."""
     for signature in signatures:
-        prim(f"{name}{'' if signature[0] == '(' else '.'}{signature}")(body)
+        prim(f"{name}{'' if signature[0] == '(' else '.'}{signature}", never_raises=never_raises)(body)
 
 
-def mixed(name: str, body: Binary, result: str) -> None:
+def mixed(name: str, body: Binary, result: str, *, never_raises: bool = False) -> None:
     """The two overloads for an int and a float, the int made a float as C++ does."""
-    prim(f"{name}.int_float(int a, float b) -> {result}")(lambda a, b: body(float(a), b))
-    prim(f"{name}.float_int(float a, int b) -> {result}")(lambda a, b: body(a, float(b)))
+    first, second = (lambda a, b: body(float(a), b)), (lambda a, b: body(a, float(b)))
+    prim(f"{name}.int_float(int a, float b) -> {result}", never_raises=never_raises)(first)
+    prim(f"{name}.float_int(float a, int b) -> {result}", never_raises=never_raises)(second)
 
 
 def by_kind(ints: Binary, floats: Binary, complexes: Binary | None = None) -> Binary:

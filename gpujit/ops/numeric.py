@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gpujit.ir.recorded import Recorded
 from gpujit.ir.values import Array
 
 # Elements of one block: a few float32 temporaries of this size stay in a second-level cache.
@@ -41,9 +42,18 @@ def chebyshev(x: Any, coefficients: Sequence[float]) -> Any:
     return 0.5 * (b0 - b2)
 
 
+def any_of(mask: Any) -> bool:
+    """Whether any element holds; True where that is not known, as when a body is recorded."""
+    return True if isinstance(mask, Recorded) else bool(mask.any())
+
+
 def piecewise(m: Any, x: Any, pieces: Sequence[tuple[Any, Callable[[Any], Any]]], other: float = float("nan")) -> Any:
     """A new array of floats: where a mask holds, its function of just these elements; ``other`` elsewhere."""
     y = m.full_like(x, other)
+    if isinstance(x, Recorded):
+        for mask, function in pieces:
+            y = m.where(mask, function(x), y)
+        return y
     for mask, function in pieces:
         if mask.any():
             y[mask] = function(x[mask])
@@ -69,6 +79,8 @@ def in_blocks(m: Any, function: Callable[[Any, Any], Any], x: Array) -> Array:
     On the CPU it goes block by block: a chain of array calls over a large array would fetch its temporaries from memory
     again and again.
     """
+    if isinstance(x, Recorded):
+        return function(m, x)
     size = x.size
     if x.flags.c_contiguous and (size <= 2 * BLOCK or m.__name__ != "numpy"):
         return function(m, x.reshape(-1)).reshape(x.shape)
@@ -88,7 +100,7 @@ Fill = Callable[[Any, Any, Any], Any]
 def filled(m: Any, fill: Fill, x: Array) -> Array:
     """``in_blocks`` for a chain of array calls that writes its result itself, which saves copying it."""
     y = m.empty_like(x)
-    if x.size <= 2 * BLOCK:
+    if isinstance(x, Recorded) or x.size <= 2 * BLOCK:
         fill(m, x, y)
         return y
     _fill_blocks(m, fill, x.ravel(order="K"), y.ravel(order="K"))
@@ -126,6 +138,8 @@ _CLIPPED = 8192
 
 def between(m: Any, x: Array, low: Any, high: Any) -> Array:
     """min(max(x, low), high) for numbers or arrays."""
+    if isinstance(x, Recorded):
+        return m.clip(x, low, high)
     if x.size >= _CLIPPED and x.dtype.kind == "f" and type(low) in (int, float) and type(high) in (int, float):
         return m.clip(x, low, high)
     return m.minimum(m.maximum(x, low), high)

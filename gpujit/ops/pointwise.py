@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from gpujit.ir.dtypes import kind_of
+from gpujit.ir.recorded import Recorded
 from gpujit.ir.values import Array
 from gpujit.ops.aliases import alias, inplace_form
 from gpujit.ops.into import fits
 from gpujit.ops.kernels import wrap_number
+from gpujit.ops.numeric import any_of
 from gpujit.ops.promotion import result_type
 from gpujit.ops.registry import library, pointwise
 from gpujit.ops.rules import elementwise_type
@@ -123,23 +125,25 @@ def _has_zero(b: Any) -> bool:
     return not b.all() if hasattr(b, "dtype") else b == 0
 
 
-def _check_divisor(op: str, a: Any, b: Any) -> bool:
+def _check_divisor(m: Any, op: str, a: Any, b: Any) -> bool:
     """Whether the operands are integers. Raises OpError when they are and a divisor is zero."""
     integers = _dtype_of(a, b).kind in "biu"
-    if integers and _has_zero(b) and (not hasattr(a, "dtype") or a.size):
+    if integers and isinstance(b, Recorded):
+        m.check(b != 0, f"{op}: integer division by zero (ZeroDivisionError)")
+    elif integers and _has_zero(b) and (not hasattr(a, "dtype") or a.size):
         raise OpError(f"{op}: integer division by zero (ZeroDivisionError)")
     return integers
 
 
 def floor_quotient(m: Any, op: str, a: Any, b: Any) -> Any:
     """The largest whole number not above a / b."""
-    _check_divisor(op, a, b)
+    _check_divisor(m, op, a, b)
     return m.floor_divide(a, b)
 
 
 def truncated_quotient(m: Any, op: str, a: Any, b: Any) -> Any:
     """a / b without its fraction. For integers: the remainder with the sign of ``a`` goes first."""
-    if _check_divisor(op, a, b):
+    if _check_divisor(m, op, a, b):
         return m.floor_divide(a - m.fmod(a, b), b)
     return m.trunc(m.divide(a, b))
 
@@ -207,12 +211,12 @@ alias(
 )
 def remainder(m: Any, a: Any, b: Any) -> Array:
     """What floor division leaves: a number with the sign of the divisor."""
-    if _check_divisor("aten::remainder", a, b):
+    if _check_divisor(m, "aten::remainder", a, b):
         return m.remainder(a, b)
     y = m.remainder(a, b)
     zero = y == 0
     # NumPy gives a zero the divisor's sign, PyTorch the dividend's.
-    return m.where(zero, m.copysign(y, a), y) if zero.any() else y
+    return m.where(zero, m.copysign(y, a), y) if any_of(zero) else y
 
 
 @pointwise(
@@ -232,7 +236,7 @@ def remainder(m: Any, a: Any, b: Any) -> Array:
 )
 def fmod(m: Any, a: Array, b: Any) -> Array:
     """What truncating division leaves: a number with the sign of the dividend."""
-    _check_divisor("aten::fmod", a, b)
+    _check_divisor(m, "aten::fmod", a, b)
     return m.fmod(a, b)
 
 
@@ -280,7 +284,7 @@ def _integer_power(m: Any, a: Any, b: Any) -> Any:
     if not hasattr(b, "dtype"):
         b = m.asarray(b, dtype=a.dtype)
     negative = b < 0
-    if not negative.any():
+    if not any_of(negative):
         return m.power(a, b)
     y = m.power(a, m.where(negative, 0, b))
     odd = m.where(b & 1, a, 1)
@@ -318,7 +322,8 @@ def pow_number(m: Any, a: Array, b: Any) -> Array:
                 f"aten::pow: integers to a negative power ({b}) are not integers; cast the tensor to a floating dtype"
             )
         if a.dtype.kind == "b":
-            return a if b else m.ones_like(a)
+            # The result is a new tensor even where nothing is left to compute.
+            return m.logical_and(a, a) if b else m.ones_like(a)
         return m.power(a, b)
     if b == 0.5:
         return m.sqrt(a)

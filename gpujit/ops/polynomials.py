@@ -13,6 +13,7 @@ from typing import Any
 from gpujit.ir.values import Array
 from gpujit.ops.pointwise import REAL_ONLY
 from gpujit.ops.registry import pointwise
+from gpujit.ops.rows import OPAQUE
 from gpujit.ops.special import wide
 
 # The polynomial of degree k from x, its predecessor q and the one before, p.
@@ -104,7 +105,7 @@ def _declare(name: str, polynomial: Callable[[Any, Any, Any, Any], Any]) -> None
         (".n_scalar", "Tensor x, Scalar n", "n_scalar_out"),
     ):
         text = f"aten::special_{name}{overload}({parameters}) -> Tensor"
-        pointwise(text, result="float", operands=("x", "n"), refuse=REAL_ONLY, out=out)(body)
+        pointwise(text, result="float", operands=("x", "n"), refuse=REAL_ONLY, out=out, scalar=OPAQUE)(body)
 
 
 for _kind in _CHEBYSHEV:

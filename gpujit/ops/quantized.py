@@ -232,20 +232,28 @@ def _real_any(xp: Any, value: Any) -> Any:
     return value
 
 
-@library("aten::dequantize.self(Tensor self) -> Tensor", half="native", type_rule=dequantised_type)
+@library("aten::dequantize.self(Tensor self) -> Tensor", half="native", type_rule=dequantised_type, may_alias=True)
 def dequantize_self(xp: Any, x: Any) -> Array:
     """The float32 tensor that a quantised one stands for; other tensors as float32."""
     return _real(xp, x)
 
 
-library("aten::dequantize.tensors(Tensor[] tensors) -> Tensor[]", half="native", type_rule=dequantised_list_type)(
-    _real_list
+library(
+    "aten::dequantize.tensors(Tensor[] tensors) -> Tensor[]",
+    half="native",
+    type_rule=dequantised_list_type,
+    may_alias=True,
+)(_real_list)
+library("aten::dequantize.tensor(Tensor qtensor) -> Tensor", half="native", type_rule=dequantised_type, may_alias=True)(
+    dequantize_self
 )
-library("aten::dequantize.tensor(Tensor qtensor) -> Tensor", half="native", type_rule=dequantised_type)(dequantize_self)
-library("aten::dequantize.list(Tensor[] qtensors) -> Tensor[]", half="native", type_rule=dequantised_list_type)(
-    _real_list
-)
-library("aten::dequantize.any(Any tensors) -> Any", half="native")(_real_any)
+library(
+    "aten::dequantize.list(Tensor[] qtensors) -> Tensor[]",
+    half="native",
+    type_rule=dequantised_list_type,
+    may_alias=True,
+)(_real_list)
+library("aten::dequantize.any(Any tensors) -> Any", half="native", may_alias=True)(_real_any)
 
 
 @library("aten::int_repr(Tensor self) -> Tensor", half="native", type_rule=integers_type)

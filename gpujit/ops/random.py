@@ -121,19 +121,19 @@ def _declare_sized(name: str, sampler: Sampler, parameters: Callable[[Any], tupl
         return fill(xp, y, generator, sampler, *parameters(y.dtype))
 
     g, m, w = "Generator? generator", "MemoryFormat? memory_format=None", "Tensor(a!) out) -> Tensor(a!)"
-    library(f"{op}(SymInt[] size, *, {OPTIONS}) -> Tensor", half="native", effects=True, type_rule=sized_type)(plain)
+    library(f"{op}(SymInt[] size, *, {OPTIONS}) -> Tensor", half="native", random=True, type_rule=sized_type)(plain)
     library(
-        f"{op}.generator(SymInt[] size, *, {g}, {OPTIONS}) -> Tensor", half="native", effects=True, type_rule=sized_type
+        f"{op}.generator(SymInt[] size, *, {g}, {OPTIONS}) -> Tensor", half="native", random=True, type_rule=sized_type
     )(seeded)
     out_forms(f"{op}.out(SymInt[] size, *, {w}", of=op)
     out_forms(f"{op}.generator_out(SymInt[] size, *, {g}, {w}", of=f"{op}.generator")
-    library(f"{op}_like(Tensor self, *, {OPTIONS}, {m}) -> Tensor", half="native", effects=True, type_rule=cast_type)(
+    library(f"{op}_like(Tensor self, *, {OPTIONS}, {m}) -> Tensor", half="native", random=True, type_rule=cast_type)(
         alike
     )
     library(
         f"{op}_like.generator(Tensor self, *, {g}, {OPTIONS}, {m}) -> Tensor",
         half="native",
-        effects=True,
+        random=True,
         type_rule=cast_type,
     )(alike_seeded)
     out_forms(f"{op}_like.out(Tensor self, *, {m}, {w}", of=f"{op}_like")
@@ -195,7 +195,7 @@ def _declare_integers() -> None:
     for overload, arguments, body in forms:
         dot = f".{overload}" if overload else ""
         rule = third_sized_type if overload.startswith("low") else second_sized_type
-        library(f"{op}{dot}({arguments}, {options}) -> Tensor", half="native", effects=True, type_rule=rule)(body)
+        library(f"{op}{dot}({arguments}, {options}) -> Tensor", half="native", random=True, type_rule=rule)(body)
     for overload, arguments, _ in forms:
         out_forms(
             f"{op}.{overload + '_' if overload else ''}out({arguments}, {w}", of=f"{op}.{overload}" if overload else op
@@ -232,7 +232,7 @@ def _declare_integers() -> None:
         library(
             f"{name}(Tensor self, {arguments}, {OPTIONS}, {m}) -> Tensor",
             half="native",
-            effects=True,
+            random=True,
             type_rule=cast_type,
         )(reordered(places))
         out_forms(f"{op}_like.{out}(Tensor self, {arguments}, {m}, {w}", of=name)
@@ -261,13 +261,13 @@ def _declare_integers() -> None:
         """The integers from 0 to below ``n`` in random order."""
         return permutation(xp, n, None, *options)
 
-    library(f"{perm}(SymInt n, *, {options}) -> Tensor", half="native", effects=True, type_rule=permutation_type)(
+    library(f"{perm}(SymInt n, *, {options}) -> Tensor", half="native", random=True, type_rule=permutation_type)(
         permuted
     )
     library(
         f"{perm}.generator(SymInt n, *, {g}, {options}) -> Tensor",
         half="native",
-        effects=True,
+        random=True,
         type_rule=permutation_type,
     )(permutation)
     out_forms(f"{perm}.out(SymInt n, *, {w}", of=perm)
@@ -348,9 +348,9 @@ def _declare_fills() -> None:
 
         rest = f"{arguments}, *, {_GENERATOR}"
         library(
-            f"aten::{name}(Tensor self, {rest}) -> Tensor", half="native", effects=True, out="out", type_rule=same_type
+            f"aten::{name}(Tensor self, {rest}) -> Tensor", half="native", random=True, out="out", type_rule=same_type
         )(made)
-        library(f"aten::{name}_(Tensor(a!) self, {rest}) -> Tensor(a!)", half="native", effects=True)(filled)
+        library(f"aten::{name}_(Tensor(a!) self, {rest}) -> Tensor(a!)", half="native", random=True)(filled)
 
 
 _declare_fills()
@@ -392,14 +392,14 @@ def _declare_random() -> None:
         library(
             f"aten::random{overload}(Tensor self, {text}) -> Tensor",
             half="native",
-            effects=True,
+            random=True,
             out=out,
             type_rule=same_type,
         )(made)
         library(
             f"aten::random_{overload}(Tensor(a!) self, {text}) -> Tensor(a!)",
             half="native",
-            effects=True,
+            random=True,
             type_rule=same_type,
         )(body)
 
@@ -413,7 +413,7 @@ _declare_random()
 @library(
     f"aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, {_GENERATOR}) -> Tensor(a!)",
     half="native",
-    effects=True,
+    random=True,
 )
 def normal_in_place(xp: Any, x: Array, mean: float, std: float, generator: Generator | None) -> Array:
     """``self`` filled with normal numbers."""
@@ -478,12 +478,12 @@ def _declare_normal() -> None:
         ("Tensor_Tensor", "Tensor mean, Tensor std", tensor_tensor),
     ):
         text = f"{op}.{overload}({arguments}, *, {_GENERATOR}) -> Tensor"
-        library(text, half="native", effects=True, out=f"{overload}_out", type_rule=normal_type)(body)
+        library(text, half="native", random=True, out=f"{overload}_out", type_rule=normal_type)(body)
     sized = "float mean, float std, SymInt[] size, *, "
     library(
         f"{op}.float_float({sized}{_GENERATOR}, {OPTIONS}) -> Tensor",
         half="native",
-        effects=True,
+        random=True,
         type_rule=normal_sized_type,
     )(float_float)
     out_forms(f"{op}.float_float_out({sized}{_GENERATOR}, Tensor(a!) out) -> Tensor(a!)", of=f"{op}.float_float")
@@ -495,7 +495,7 @@ def _declare_normal() -> None:
     library(
         f"{op}.out(Tensor self, float mean=0., float std=1., *, {_GENERATOR}, Tensor(a!) out) -> Tensor(a!)",
         half="native",
-        effects=True,
+        random=True,
     )(like_out)
 
 
@@ -552,14 +552,14 @@ def _declare_bernoulli() -> None:
         return _bernoulli_by(xp, x, p, generator, f"{op}_")
 
     rest = f"*, {_GENERATOR}) -> Tensor"
-    library(f"{op}(Tensor self, {rest}", half="native", effects=True, out="out", type_rule=same_type)(of_itself)
-    library(f"{op}.p(Tensor self, float p, {rest}", half="native", effects=True, type_rule=same_type)(by_number)
+    library(f"{op}(Tensor self, {rest}", half="native", random=True, out="out", type_rule=same_type)(of_itself)
+    library(f"{op}.p(Tensor self, float p, {rest}", half="native", random=True, type_rule=same_type)(by_number)
     library(
-        f"{op}.Tensor(Tensor self, Tensor p, {rest}", half="native", effects=True, out="Tensor_out", type_rule=same_type
+        f"{op}.Tensor(Tensor self, Tensor p, {rest}", half="native", random=True, out="Tensor_out", type_rule=same_type
     )(by_tensor)
     out_forms(f"{op}.float_out(Tensor self, float p=0.5, *, {_GENERATOR}, Tensor(a!) out) -> Tensor(a!)", of=f"{op}.p")
-    library(f"{op}_.Tensor(Tensor(a!) self, Tensor p, {rest}(a!)", half="native", effects=True)(in_place_tensor)
-    library(f"{op}_.float(Tensor(a!) self, float p=0.5, {rest}(a!)", half="native", effects=True)(in_place_number)
+    library(f"{op}_.Tensor(Tensor(a!) self, Tensor p, {rest}(a!)", half="native", random=True)(in_place_tensor)
+    library(f"{op}_.float(Tensor(a!) self, float p=0.5, {rest}(a!)", half="native", random=True)(in_place_number)
 
 
 _declare_bernoulli()
@@ -571,7 +571,7 @@ _declare_bernoulli()
 @library(
     f"aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, {_GENERATOR}) -> Tensor",
     half="native",
-    effects=True,
+    random=True,
     out="out",
     type_rule=multinomial_type,
 )
@@ -650,7 +650,7 @@ def _declare_by_numpy() -> None:
         library(
             f"aten::{name}({arguments}, {_GENERATOR}) -> Tensor",
             half="native",
-            effects=True,
+            random=True,
             out="out",
             type_rule=same_type,
         )(body)

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpujit.ir.dtypes import BOOL_, HALF_TYPES, INT64, numpy_dtype
 from gpujit.ir.values import Array
+from gpujit.ops import row_bodies
 from gpujit.ops.axes import (
     axes_of,
     in_dtype,
@@ -19,6 +20,7 @@ from gpujit.ops.axes import (
 )
 from gpujit.ops.into import fits
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rows import Rows, all_dims, dims_at, flag_at, listed_dims_at
 from gpujit.ops.rules_reduce import reduced_dims_type, reduced_pair_type, reduced_type, sum_to_size_type
 from gpujit.support.errors import DTypeError, ShapeError
 
@@ -59,6 +61,7 @@ def _sum_all_into(m: Any, out: Array, x: Array, code: int | None) -> Any:
     out="IntList_out",
     type_rule=reduced_type("sum"),
     into=_sum_into,
+    scalar=Rows(dims_at(1, "aten::sum"), row_bodies.summed("sum", 3), flag_at(2)),
 )
 def sum_dim(m: Any, x: Array, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """Sum over ``dim`` (all dims when None or empty); integers and bools sum to int64."""
@@ -70,6 +73,7 @@ def sum_dim(m: Any, x: Array, dim: list[int] | None, keepdim: bool, dtype: int |
     out="out",
     type_rule=reduced_type("sum"),
     into=_sum_all_into,
+    scalar=Rows(all_dims, row_bodies.summed("sum", 1)),
 )
 def sum_all(m: Any, x: Array, dtype: int | None) -> Array:
     """Sum of all elements; integers and bools sum to int64."""
@@ -80,6 +84,7 @@ def sum_all(m: Any, x: Array, dtype: int | None) -> Array:
     "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
     out="out",
     type_rule=reduced_type("sum"),
+    scalar=Rows(dims_at(1, "aten::nansum"), row_bodies.nansum, flag_at(2)),
 )
 def nansum(m: Any, x: Array, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """Sum over ``dim`` with NaN taken as zero."""
@@ -111,7 +116,10 @@ def _prod_all_into(m: Any, out: Array, x: Array, code: int | None) -> Any:
 
 
 @reduction(
-    "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor", type_rule=reduced_type("sum"), into=_prod_all_into
+    "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+    type_rule=reduced_type("sum"),
+    into=_prod_all_into,
+    scalar=Rows(all_dims, row_bodies.summed("prod", 1)),
 )
 def prod_all(m: Any, x: Array, dtype: int | None) -> Array:
     """Product of all elements; integers and bools multiply to int64."""
@@ -123,6 +131,7 @@ def prod_all(m: Any, x: Array, dtype: int | None) -> Array:
     out="int_out",
     type_rule=reduced_type("sum"),
     into=_prod_into,
+    scalar=Rows(dims_at(1, "aten::prod"), row_bodies.summed("prod", 3), flag_at(2)),
 )
 def prod_dim(m: Any, x: Array, dim: int, keepdim: bool, dtype: int | None) -> Array:
     """Product along ``dim``; integers and bools multiply to int64."""
@@ -161,7 +170,10 @@ def _mean_all_into(m: Any, out: Array, x: Array, code: int | None) -> Any:
 
 
 @reduction(
-    "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor", type_rule=reduced_type("same"), into=_mean_all_into
+    "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+    type_rule=reduced_type("same"),
+    into=_mean_all_into,
+    scalar=Rows(all_dims, row_bodies.mean(1, "aten::mean")),
 )
 def mean_all(m: Any, x: Array, dtype: int | None) -> Array:
     """Mean of all elements; NaN when there are none."""
@@ -173,6 +185,7 @@ def mean_all(m: Any, x: Array, dtype: int | None) -> Array:
     out="out",
     type_rule=reduced_type("same"),
     into=_mean_into,
+    scalar=Rows(dims_at(1, "aten::mean"), row_bodies.mean(3, "aten::mean"), flag_at(2)),
 )
 def mean_dim(m: Any, x: Array, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """Mean over ``dim`` (all dims when None or empty)."""
@@ -260,7 +273,15 @@ def _declare_variances(name: str, root: bool, with_mean: bool) -> None:
 
     rule = reduced_pair_type("real", "same") if with_mean else reduced_type("real")
 
-    @reduction(f"{op}(Tensor self, bool unbiased=True) -> {returns}", type_rule=rule, into=all_into)
+    def recorded(axes: Any, correction: Any, keeps: Any) -> Rows:
+        return Rows(axes, row_bodies.variance(root, with_mean, correction, op), keeps)
+
+    @reduction(
+        f"{op}(Tensor self, bool unbiased=True) -> {returns}",
+        type_rule=rule,
+        into=all_into,
+        scalar=recorded(all_dims, lambda unbiased: 1 if unbiased else 0, lambda args: False),
+    )
     def over_all(m: Any, x: Array, unbiased: bool) -> Any:
         """The spread of all elements, with the count less one as divisor when ``unbiased``."""
         return finish(m, x, None, 1 if unbiased else 0, False)
@@ -269,6 +290,7 @@ def _declare_variances(name: str, root: bool, with_mean: bool) -> None:
         f"{op}.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> {returns}",
         type_rule=rule,
         into=dim_into,
+        scalar=recorded(dims_at(1, op), lambda dim, unbiased, keepdim: 1 if unbiased else 0, flag_at(3)),
     )
     def over_dim(m: Any, x: Array, dim: list[int] | None, unbiased: bool, keepdim: bool) -> Any:
         """The spread over ``dim``, with the count less one as divisor when ``unbiased``."""
@@ -276,7 +298,14 @@ def _declare_variances(name: str, root: bool, with_mean: bool) -> None:
 
     head = "Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False"
 
-    @reduction(f"{op}.correction({head}) -> {returns}", type_rule=rule, into=correction_into)
+    @reduction(
+        f"{op}.correction({head}) -> {returns}",
+        type_rule=rule,
+        into=correction_into,
+        scalar=recorded(
+            dims_at(1, op), lambda dim, correction, keepdim: 1 if correction is None else correction, flag_at(3)
+        ),
+    )
     def with_correction(m: Any, x: Array, dim: list[int] | None, correction: float | None, keepdim: bool) -> Any:
         """The spread over ``dim``, with the count less ``correction`` (1 when None) as divisor."""
         return finish(m, x, axes_of(x.ndim, dim, op), 1 if correction is None else correction, keepdim)
@@ -327,7 +356,14 @@ def _declare_truth(name: str) -> None:
         whole = axes is None and isinstance(dim, list) and not dim
         return NotImplemented if whole else truth_into(m, out, x, axes, keepdim)
 
-    @reduction(f"{op}(Tensor self) -> Tensor", type_rule=reduced_type("truth"), into=all_into)
+    recorded = row_bodies.truth(name)
+
+    @reduction(
+        f"{op}(Tensor self) -> Tensor",
+        type_rule=reduced_type("truth"),
+        into=all_into,
+        scalar=Rows(all_dims, recorded),
+    )
     def over_all(m: Any, x: Array) -> Array:
         """Whether any (all) of the elements are true; NaN is true."""
         return truth(m, x, None, False)
@@ -337,6 +373,7 @@ def _declare_truth(name: str) -> None:
         out="out",
         type_rule=reduced_type("truth"),
         into=dims_into,
+        scalar=Rows(dims_at(1, op), recorded, flag_at(2)),
     )
     def over_dim(m: Any, x: Array, dim: int, keepdim: bool) -> Array:
         """Whether any (all) of the elements along ``dim`` are true."""
@@ -347,6 +384,7 @@ def _declare_truth(name: str) -> None:
         out="dims_out",
         type_rule=reduced_dims_type,
         into=dims_into,
+        scalar=Rows(listed_dims_at(1, op), recorded, flag_at(2)),
     )
     def over_dims(m: Any, x: Array, dim: list[int] | None, keepdim: bool) -> Array:
         """Whether any (all) of the elements over ``dim`` are true; an empty list reduces nothing, None everything."""
@@ -395,7 +433,10 @@ def _count_into(m: Any, out: Array, x: Array, dim: Any) -> Any:
 
 
 @reduction(
-    "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor", type_rule=reduced_type("index"), into=_count_into
+    "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor",
+    type_rule=reduced_type("index"),
+    into=_count_into,
+    scalar=Rows(dims_at(1, "aten::count_nonzero"), row_bodies.count_nonzero),
 )
 def count_nonzero(m: Any, x: Array, dim: int | None) -> Array:
     """How many elements along ``dim`` (of all, when None) are not zero, int64."""
@@ -407,6 +448,7 @@ def count_nonzero(m: Any, x: Array, dim: int | None) -> Array:
     out="dim_IntList_out",
     type_rule=reduced_type("index"),
     into=_count_into,
+    scalar=Rows(dims_at(1, "aten::count_nonzero"), row_bodies.count_nonzero),
 )
 def count_nonzero_dims(m: Any, x: Array, dim: list[int]) -> Array:
     """How many elements over ``dim`` are not zero, int64; NaN counts."""

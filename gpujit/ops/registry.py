@@ -12,6 +12,9 @@ schema, by position, defaults filled in:
 
 ``inplace=True`` also declares ``name_`` and ``out="overload"`` the out= form, both derived from the same body.
 ``into=`` is the out-variant, which computes the result in a given array, see ``out_variants``.
+
+What a schema cannot say about memory and effects is declared with the entry as well: ``may_alias``, ``hidden_writes``,
+``effects``, ``random``, ``active_if`` (see ``Op``).
 """
 
 from __future__ import annotations
@@ -37,6 +40,15 @@ class Op:
 
     ``name`` is ``aten::add``, ``overload`` is ``Tensor``; ``kind`` is one of KINDS; ``derived_from`` is the functional
     entry when this one is its in-place or out= form.
+
+    Facts that the schema does not hold:
+        may_alias: a result may be an argument, or share memory with one, without an alias mark in the schema.
+        hidden_writes: names of arguments that are written although the schema does not mark them.
+        effects: it must run even when nobody reads its result.
+        random: it draws from a generator, which counts as an effect.
+        active_if: name of a bool argument; while it is False there are no effects, draws or hidden writes.
+        never_raises: it succeeds on all values that fit the schema.
+        scalar: how it is recorded for kernels, when not by its body (see ``record``).
     """
 
     def __init__(
@@ -55,6 +67,12 @@ class Op:
         derived_from: Op | None = None,
         form: str = "functional",
         into: Body | None = None,
+        scalar: object = None,
+        may_alias: bool = False,
+        hidden_writes: tuple[str, ...] = (),
+        random: bool = False,
+        active_if: str | None = None,
+        never_raises: bool = False,
     ) -> None:
         self.text = text
         self.name, self.overload = operator_name(text)
@@ -66,10 +84,17 @@ class Op:
         self.operands = operands
         self.refuse = refuse
         self.half = half
-        self.effects = effects
+        self.effects = effects or random
         self.derived_from = derived_from
         self.form = form
         self.into = into
+        self.scalar = scalar
+        self.may_alias = may_alias
+        # A form that is derived draws and writes what its functional entry does.
+        self.hidden_writes: tuple[str, ...] = derived_from.hidden_writes if derived_from is not None else hidden_writes
+        self.random: bool = derived_from.random if derived_from is not None else random
+        self.active_if: str | None = derived_from.active_if if derived_from is not None else active_if
+        self.never_raises = never_raises
         self._kernels: dict[Any, Callable[..., Any]] = {}
 
     def __repr__(self) -> str:
@@ -176,6 +201,7 @@ def pointwise(
     into: Body | bool = False,
     type_rule: TypeRule | None = None,
     onnx: object = None,
+    scalar: object = None,
 ) -> Callable[[Body], Body]:
     """Declare an element-by-element operator.
 
@@ -192,6 +218,7 @@ def pointwise(
         into: the out-variant; by default the body runs on one part of the result after the other. True when the body is
             a chain of ufuncs of ``m``, each of which reads, of all that was computed before, the last one's result
             only: they then write into the given array.
+        scalar: a second body, to be recorded in place of the first (see ``record``), or OPAQUE when none can be.
     """
 
     def declare(body: Body) -> Body:
@@ -206,6 +233,7 @@ def pointwise(
                 operands=operands,
                 refuse=refuse,
                 into=_pointwise_variant(body, into, result),
+                scalar=scalar,
             )
         )
         _derive(op, inplace, out)
@@ -223,16 +251,33 @@ def reduction(
     into: Body | OfBody | None = None,
     type_rule: TypeRule | None = None,
     onnx: object = None,
+    scalar: object = None,
+    may_alias: bool = False,
+    hidden_writes: tuple[str, ...] = (),
+    active_if: str | None = None,
 ) -> Callable[[Body], Body]:
     """Declare an operator over rows.
 
     ``half="native"`` hands half-precision arrays to the body as they are. ``half="promote"``: the result is half only
-    when all tensor operands together promote to it (otherwise the half operands decide).
+    when all tensor operands together promote to it (otherwise the half operands decide). ``scalar``: a
+    ``Rows`` that says what becomes of a row, to be recorded (see ``record``); without it nothing can be recorded.
     """
 
     def declare(body: Body) -> Body:
         op = add_op(
-            Op(text, "reduction", body, half=half, type_rule=type_rule, onnx=onnx, into=_out_variant(body, into))
+            Op(
+                text,
+                "reduction",
+                body,
+                half=half,
+                type_rule=type_rule,
+                onnx=onnx,
+                into=_out_variant(body, into),
+                scalar=scalar,
+                may_alias=may_alias,
+                hidden_writes=hidden_writes,
+                active_if=active_if,
+            )
         )
         _derive(op, inplace, out)
         return body
@@ -250,8 +295,11 @@ def library(
     into: Body | OfBody | None = None,
     type_rule: TypeRule | None = None,
     onnx: object = None,
+    may_alias: bool = False,
+    random: bool = False,
+    active_if: str | None = None,
 ) -> Callable[[Body], Body]:
-    """Declare an operator with a kernel of its own. ``effects``: it must run even when nobody reads its result."""
+    """Declare an operator with a kernel of its own."""
 
     def declare(body: Body) -> Body:
         op = add_op(
@@ -264,6 +312,9 @@ def library(
                 type_rule=type_rule,
                 onnx=onnx,
                 into=_out_variant(body, into),
+                may_alias=may_alias,
+                random=random,
+                active_if=active_if,
             )
         )
         _derive(op, inplace, out)
@@ -296,7 +347,13 @@ def _out_variant(body: Body, into: Body | OfBody | None) -> Body | None:
 
 
 def prim(
-    text: str, *, effects: bool = False, type_rule: TypeRule | None = None, may_fail: bool = False
+    text: str,
+    *,
+    effects: bool = False,
+    type_rule: TypeRule | None = None,
+    may_fail: bool = False,
+    may_alias: bool = False,
+    never_raises: bool = False,
 ) -> Callable[[Body], Body]:
     """Declare an operator on Python values; the body takes no array module.
 
@@ -304,7 +361,17 @@ def prim(
     """
 
     def declare(body: Body) -> Body:
-        op = add_op(Op(text, "prim", body, effects=effects, type_rule=type_rule))
+        op = add_op(
+            Op(
+                text,
+                "prim",
+                body,
+                effects=effects,
+                type_rule=type_rule,
+                may_alias=may_alias,
+                never_raises=never_raises,
+            )
+        )
         if may_fail:
             op.body = explained(op, body)
         return body

@@ -19,10 +19,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from gpujit.ir import symbols
 from gpujit.ir.dtypes import BOOL_, FLOAT32, INT64, code_of, kind_of, numpy_dtype
 from gpujit.ir.types import TensorType
 from gpujit.ops.axes import axes_of, one_axis
 from gpujit.ops.promotion import promote, result_type, to_floating
+from gpujit.ops.symbolic import Live, NotKnown
 from gpujit.support.errors import ShapeError
 
 Size = int | None
@@ -33,10 +35,6 @@ DType = np.dtype[Any]
 INT64_CODE = code_of(INT64)
 BOOL_CODE = code_of(BOOL_)
 FLOAT32_CODE = code_of(FLOAT32)
-
-
-class NotKnown(Exception):
-    """A rule met an unknown value or rank it cannot do without. Never leaves ``ops.infer``."""
 
 
 class Unknown:
@@ -125,7 +123,7 @@ def code(dtype: Any, otherwise: int | None) -> int | None:
 
 def size_of(n: Any) -> Size:
     """An int argument as a size: None when it is not known."""
-    return None if isinstance(n, Unknown) else int(n)
+    return None if isinstance(n, Unknown) else n if isinstance(n, Live) else int(n)  # type: ignore[return-value]
 
 
 def sizes_of(sizes: Any, op: str = "") -> Shape:
@@ -181,9 +179,21 @@ def same_size(a: Size, b: Size, message: str) -> Size:
     """One size that two places must share. Raises ShapeError with the message when they differ."""
     if a is None or b is None:
         return b if a is None else a
+    if isinstance(a, Live) or isinstance(b, Live):
+        return _same_live(a, b, message)
     if a != b:
         raise ShapeError(message)
     return a
+
+
+def _same_live(a: Any, b: Any, message: str) -> Size:
+    """One of two sizes of which at least one is symbolic; a number if one is."""
+    try:
+        if a != b:
+            raise ShapeError(message)
+    except NotKnown:
+        pass
+    return b if isinstance(a, Live) else a  # type: ignore[no-any-return]
 
 
 def same_shape(a: Shape, b: Shape, message: str) -> Shape:
@@ -206,6 +216,9 @@ def broadcast(shapes: Sequence[Shape], op: str) -> Shape:
             if -i > len(shape):
                 continue
             n = shape[i]
+            if isinstance(n, Live) or isinstance(size, Live):
+                size = _broadcast_live(size, n)
+                continue
             if n == 1:
                 continue
             if size == 1:
@@ -218,6 +231,24 @@ def broadcast(shapes: Sequence[Shape], op: str) -> Shape:
                 raise ShapeError(f"{op}: shapes {listed} do not broadcast; {advice}")
         found.append(size)
     return tuple(found)
+
+
+def _broadcast_live(a: Any, b: Any) -> Size:
+    """The size that two sizes spread to, one of which at least is symbolic."""
+    if not isinstance(a, Live):
+        a, b = b, a
+    # What is beside a number above 1 is that number or 1.
+    if type(b) is int:
+        return a if b == 1 else b  # type: ignore[no-any-return]
+    if b is None:
+        return a if (symbols.bounds(a.size)[0] or 0) > 1 else None  # type: ignore[no-any-return]
+    if a.size == b.size:
+        return a  # type: ignore[no-any-return]
+    if (symbols.bounds(a.size)[0] or 0) > 1:
+        return a  # type: ignore[no-any-return]
+    if (symbols.bounds(b.size)[0] or 0) > 1:
+        return b  # type: ignore[no-any-return]
+    return None
 
 
 def axis(dim: Any, rank: int, op: str) -> int:

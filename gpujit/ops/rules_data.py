@@ -11,7 +11,6 @@ from gpujit.ops.promotion import real_of
 from gpujit.ops.rules import (
     INT64_CODE,
     ListOf,
-    NotKnown,
     Shape,
     Size,
     Unknown,
@@ -29,6 +28,7 @@ from gpujit.ops.rules import (
     tensor,
     texts,
 )
+from gpujit.ops.symbolic import NotKnown
 from gpujit.support.errors import ShapeError
 
 UINT8_CODE, BOOL_CODE = 0, 11
@@ -265,6 +265,9 @@ def indexed_type(x: TensorType, indices: Sequence[Any], *, op: str) -> TensorTyp
         raise ShapeError(f"{op}: too many indices for a tensor of {len(shape)} dims")
     if not places:
         return like(x, shape)
+    if not any(width for _, width, _ in places):
+        # Masks without dims only: they take none and add one, in a place that the others decide.
+        return like(x, (None,) * (len(shape) + 1))
     spread = broadcast([p[2] for p in places], op)
     used = {a + k for a, width, _ in places for k in range(width)}
     kept = [n for i, n in enumerate(shape) if i not in used]

@@ -14,7 +14,6 @@ from gpujit.ops.rules import (
     INT64_CODE,
     DType,
     ListOf,
-    NotKnown,
     Rule,
     Shape,
     Size,
@@ -37,6 +36,7 @@ from gpujit.ops.rules import (
     texts,
     times,
 )
+from gpujit.ops.symbolic import NotKnown
 from gpujit.support.errors import DTypeError, ShapeError
 
 # --------------------------------------------------------------------------------------------------------- matrices

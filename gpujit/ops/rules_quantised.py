@@ -8,7 +8,6 @@ from gpujit.ir.types import TensorType
 from gpujit.ops.rules import (
     FLOAT32_CODE,
     ListOf,
-    NotKnown,
     Shape,
     Size,
     Unknown,
@@ -23,6 +22,7 @@ from gpujit.ops.rules import (
 )
 from gpujit.ops.rules_products import convolved, convolved_transposed, product_shape
 from gpujit.ops.rules_views import cat_type
+from gpujit.ops.symbolic import NotKnown
 
 # What holds the integers of qint8, quint8 and qint32: int8, uint8, int32.
 _STORED = {12: 1, 13: 0, 14: 3}

@@ -13,7 +13,6 @@ from gpujit.ops.promotion import real_of
 from gpujit.ops.rules import (
     INT64_CODE,
     DType,
-    NotKnown,
     Rule,
     Shape,
     Unknown,
@@ -36,6 +35,7 @@ from gpujit.ops.rules import (
     tensor,
     texts,
 )
+from gpujit.ops.symbolic import NotKnown
 from gpujit.support.errors import ShapeError
 
 # ------------------------------------------------------------------------------------------------------- reductions

@@ -10,7 +10,6 @@ from gpujit.ir.types import TensorType
 from gpujit.ops.rules import (
     UNKNOWN,
     ListOf,
-    NotKnown,
     Rule,
     Size,
     Unknown,
@@ -21,6 +20,7 @@ from gpujit.ops.rules import (
     shape_of,
     times,
 )
+from gpujit.ops.symbolic import Live, NotKnown
 from gpujit.support.errors import ShapeError
 
 # A size that is not known, as a value.
@@ -44,6 +44,15 @@ def size_type(x: TensorType, dim: Any, *, op: str) -> Any:
 def sizes_type(x: TensorType) -> Any:
     """All sizes."""
     return UNKNOWN if x.shape is None else list(map(as_value, x.shape))
+
+
+def number_tensor_type(value: Any) -> TensorType:
+    """A 0-dim tensor of the number's own kind: int64, float64, complex128 or bool."""
+    kind = value.type if isinstance(value, Unknown) else int if isinstance(value, Live) else type(value)
+    return TensorType(_NUMBER_CODES.get(kind), ())
+
+
+_NUMBER_CODES: dict[type | None, int] = {int: 4, float: 7, complex: 10, bool: 11}
 
 
 def rank_type(x: TensorType) -> Any:

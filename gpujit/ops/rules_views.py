@@ -11,7 +11,6 @@ from gpujit.ir.types import TensorType
 from gpujit.ops.promotion import COMPLEX64, COMPLEX128, DEFAULT_FLOAT, real_of
 from gpujit.ops.rules import (
     ListOf,
-    NotKnown,
     Shape,
     Size,
     Unknown,
@@ -34,6 +33,7 @@ from gpujit.ops.rules import (
     texts,
     times,
 )
+from gpujit.ops.symbolic import NotKnown, is_live, slice_length
 from gpujit.support.errors import ShapeError
 
 # ------------------------------------------------------------------------------------------------------ new shapes
@@ -108,6 +108,8 @@ def unflatten_type(x: TensorType, dim: Any, sizes: Any, *, op: str) -> TensorTyp
     """One dim made several."""
     shape = shape_of(x)
     at = axis(dim, len(shape), op)
+    if not shape:
+        raise NotKnown
     return like(x, replaced(shape, at, *_filled_in(sizes, shape[at], op)))
 
 
@@ -269,6 +271,8 @@ def _length(n: Size, start: Any, end: Any, step: Any) -> Size:
     if n is None or not is_known([start, end, step]):
         untouched = step == 1 and start in (None, 0) and end is None if is_known([start, end, step]) else False
         return n if untouched else None
+    if is_live([n, start, end]):
+        return slice_length(n, start, end, step)  # type: ignore[no-any-return]
     return len(range(n)[slice(start, end, step)])
 
 

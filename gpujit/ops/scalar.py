@@ -66,14 +66,14 @@ def _complex_product(a: complex, b: complex) -> complex:
 def _arithmetic(name: str, ints: Binary, floats: Binary, complexes: Binary, left: Binary, right: Binary) -> None:
     """add, sub or mul; ``left`` takes a real number and a complex one, ``right`` a complex one and a real one."""
     name = f"aten::{name}"
-    declare(name, ints, "int(int a, int b) -> int")
+    declare(name, ints, "int(int a, int b) -> int", never_raises=True)
     declare(name, complexes, "complex(complex a, complex b) -> complex")
-    declare(name, floats, "float(float a, float b) -> float")
+    declare(name, floats, "float(float a, float b) -> float", never_raises=True)
     declare(name, left, "int_complex(int a, complex b) -> complex")
     declare(name, right, "complex_int(complex a, int b) -> complex")
     declare(name, left, "float_complex(float a, complex b) -> complex")
     declare(name, right, "complex_float(complex a, float b) -> complex")
-    mixed(name, floats, "float")
+    mixed(name, floats, "float", never_raises=True)
     declare(name, by_kind(ints, floats, complexes), "(Scalar a, Scalar b) -> Scalar")
 
 
@@ -202,11 +202,11 @@ declare("aten::__round_to_zero_floordiv", truncated_quotient, "int(int a, int b)
 
 def _comparison(name: str, compare: Binary) -> None:
     name = f"aten::{name}"
-    declare(name, compare, "int(int a, int b) -> bool")
+    declare(name, compare, "int(int a, int b) -> bool", never_raises=True)
     if compare in (operator.eq, operator.ne):
         declare(name, compare, "complex(complex a, complex b) -> bool")
-    declare(name, compare, "float(float a, float b) -> bool")
-    mixed(name, compare, "bool")
+    declare(name, compare, "float(float a, float b) -> bool", never_raises=True)
+    mixed(name, compare, "bool", never_raises=True)
     if compare in (operator.eq, operator.ne):
         declare(
             name,
@@ -215,12 +215,13 @@ def _comparison(name: str, compare: Binary) -> None:
             "complex_float(complex a, float b) -> bool",
         )
     declare(name, by_kind(compare, compare, compare), "(Scalar a, Scalar b) -> bool")
-    declare(name, compare, "str(str a, str b) -> bool")
+    declare(name, compare, "str(str a, str b) -> bool", never_raises=True)
 
 
 for _name in ("eq", "ne"):
     _compare = getattr(operator, _name)
-    declare(f"aten::{_name}", _compare, "device(Device a, Device b) -> bool", "bool(bool a, bool b) -> bool")
+    _device, _bool = "device(Device a, Device b) -> bool", "bool(bool a, bool b) -> bool"
+    declare(f"aten::{_name}", _compare, _device, _bool, never_raises=True)
     declare(f"aten::{_name}", _compare, "enum(AnyEnumType a, AnyEnumType b) -> bool")
 for _name in ("eq", "ne", "lt", "gt", "le", "ge"):
     _comparison(_name, getattr(operator, _name))
@@ -237,7 +238,8 @@ def greatest(a: Number, b: Number) -> Number:
 
 
 for _name, _choose in (("min", least), ("max", greatest)):
-    declare(f"prim::{_name}", _choose, "int(int a, int b) -> int", "float(float a, float b) -> float")
+    _ints, _floats = "int(int a, int b) -> int", "float(float a, float b) -> float"
+    declare(f"prim::{_name}", _choose, _ints, _floats, never_raises=True)
     mixed(f"prim::{_name}", _choose, "float")
     declare(f"prim::{_name}", by_kind(_choose, _choose), "(Scalar a, Scalar b) -> Scalar")
 
@@ -245,7 +247,7 @@ for _name, _choose in (("min", least), ("max", greatest)):
 # ------------------------------------------------------------------------------------------------- bools and bits
 
 
-@prim("aten::__not__(bool self) -> bool")
+@prim("aten::__not__(bool self) -> bool", never_raises=True)
 def logical_not(a: bool) -> bool:
     """The other truth value."""
     return not a
@@ -254,20 +256,21 @@ def logical_not(a: bool) -> bool:
 _PLAIN = frozenset((int, float, complex, bool))
 
 
-@prim("aten::__is__(t1 self, t2 obj) -> bool", type_rule=identity_type)
+@prim("aten::__is__(t1 self, t2 obj) -> bool", type_rule=identity_type, never_raises=True)
 def is_same(a: Any, b: Any) -> bool:
     """Whether two values are one object; numbers are when they are equal and of one type."""
     return a is b or (type(a) in _PLAIN and type(a) is type(b) and bool(a == b))
 
 
-@prim("aten::__isnot__(t1 self, t2 obj) -> bool", type_rule=no_identity_type)
+@prim("aten::__isnot__(t1 self, t2 obj) -> bool", type_rule=no_identity_type, never_raises=True)
 def is_not_same(a: Any, b: Any) -> bool:
     """Whether two values are different objects."""
     return not is_same(a, b)
 
 
 for _name, _bits in (("__and__", operator.and_), ("__or__", operator.or_), ("__xor__", operator.xor)):
-    declare(f"aten::{_name}", _bits, "bool(bool a, bool b) -> bool", "int(int a, int b) -> int")
+    _bools, _integers = "bool(bool a, bool b) -> bool", "int(int a, int b) -> int"
+    declare(f"aten::{_name}", _bits, _bools, _integers, never_raises=True)
 # The processor looks at the low six bits of the distance only.
 declare("aten::__lshift__", lambda a, b: wrap(a << (b & 63)), "int(int a, int b) -> int")
 declare("aten::__rshift__", lambda a, b: a >> (b & 63), "int(int a, int b) -> int")

@@ -7,10 +7,12 @@ from typing import Any
 
 from gpujit.ir.dtypes import BOOL_, FLOAT32, FLOAT64, INT64, kind_of, numpy_dtype
 from gpujit.ir.values import Array
+from gpujit.ops import row_bodies
 from gpujit.ops.axes import axes_of, in_dtype, need_floating, need_real, one_axis, to_asked
 from gpujit.ops.into import fits
 from gpujit.ops.promotion import result_type, to_floating
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rows import Rows, dims_at
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_reduce import diff_type, scanned_pair_type, scanned_type
 from gpujit.ops.writes import check_writable
@@ -80,6 +82,7 @@ def _cumprod_into(m: Any, out: Array, x: Array, dim: int, dtype: int | None) -> 
     out="out",
     type_rule=scanned_type,
     into=_cumsum_into,
+    scalar=Rows(dims_at(1, "aten::cumsum"), row_bodies.summed("cumsum", 2)),
 )
 def cumsum(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
     """Running sum along ``dim``; integers and bools sum to int64."""
@@ -92,6 +95,7 @@ def cumsum(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
     out="out",
     type_rule=scanned_type,
     into=_cumprod_into,
+    scalar=Rows(dims_at(1, "aten::cumprod"), row_bodies.summed("cumprod", 2)),
 )
 def cumprod(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
     """Running product along ``dim``; integers and bools multiply to int64."""
@@ -260,6 +264,7 @@ def _diff_into(m: Any, out: Array, x: Array, n: int, dim: int, prepend: Array | 
     half="promote",
     type_rule=diff_type,
     into=_diff_into,
+    may_alias=True,
 )
 def diff(m: Any, x: Array, n: int, dim: int, prepend: Array | None, append: Array | None) -> Array:
     """The ``n``-th difference of neighbours along ``dim``; for bools, whether they differ."""

@@ -8,10 +8,12 @@ import numpy as np
 
 from gpujit.ir.dtypes import BOOL_, HALF_TYPES, numpy_dtype
 from gpujit.ir.values import Array
+from gpujit.ops import row_bodies
 from gpujit.ops.axes import axes_of, in_dtype, need_floating, one_axis, to_asked, total
 from gpujit.ops.into import by_parts, fits, longest
 from gpujit.ops.promotion import to_floating
 from gpujit.ops.registry import out_form, reduction
+from gpujit.ops.rows import Rows, dims_at, flag_at
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_reduce import reduced_type, softmax_type
 from gpujit.support.errors import DTypeError, ShapeError
@@ -114,24 +116,29 @@ def _declare_softmax(name: str, rows: Any, doc: str) -> None:
     # The exponentials take memory of their own.
     parts = by_parts(lambda x, axis: longest(x.shape, (axis,))).make(rows)
 
+    along = dims_at(1, op)
+    recorded = Rows(along, row_bodies.softmax(name == "log_softmax", True, op))
     public.__doc__ = private.__doc__ = doc
     reduction(
         f"{op}.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
         out="int_out",
         type_rule=softmax_type,
         into=public_into,
+        scalar=recorded,
     )(public)
     reduction(
         f"aten::_{name}(Tensor self, int dim, bool half_to_float) -> Tensor",
         out="out",
         type_rule=same_type,
         into=private_into,
+        scalar=Rows(along, row_bodies.softmax(name == "log_softmax", False, f"aten::_{name}")),
     )(private)
     star = "*, " if name == "log_softmax" else ""
     reduction(
         f"aten::special_{name}(Tensor self, int dim, {star}ScalarType? dtype=None) -> Tensor",
         type_rule=softmax_type,
         into=public_into,
+        scalar=recorded,
     )(public)
 
 
@@ -139,7 +146,11 @@ _declare_softmax("softmax", softmax_rows, "exp(x) / sum(exp(x)) along ``dim``; a
 _declare_softmax("log_softmax", log_softmax_rows, "log(softmax(x)) along ``dim``; a row of -inf alone gives NaN.")
 
 
-@reduction("aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", type_rule=softmax_type)
+@reduction(
+    "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+    type_rule=softmax_type,
+    scalar=Rows(dims_at(1, "aten::_safe_softmax"), row_bodies.safe_softmax),
+)
 def safe_softmax(m: Any, x: Array, dim: int, dtype: int | None) -> Array:
     """Softmax along ``dim``, except that a row of -inf alone gives zeros."""
     x, half = to_asked(x, dtype)
@@ -239,7 +250,10 @@ def logsumexp_rows(m: Any, x: Array, axes: tuple[int, ...] | None, keepdim: bool
 
 
 @reduction(
-    "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", out="out", type_rule=reduced_type("float")
+    "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
+    out="out",
+    type_rule=reduced_type("float"),
+    scalar=Rows(dims_at(1, "aten::logsumexp"), row_bodies.logsumexp, flag_at(2)),
 )
 def logsumexp(m: Any, x: Array, dim: list[int], keepdim: bool) -> Array:
     """log(sum(exp(x))) over ``dim`` without overflow."""
@@ -250,6 +264,7 @@ def logsumexp(m: Any, x: Array, dim: list[int], keepdim: bool) -> Array:
     "aten::special_logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
     out="out",
     type_rule=reduced_type("float"),
+    scalar=Rows(dims_at(1, "aten::special_logsumexp"), row_bodies.logsumexp, flag_at(2)),
 )
 def special_logsumexp(m: Any, x: Array, dim: list[int], keepdim: bool) -> Array:
     """log(sum(exp(x))) over ``dim`` without overflow."""

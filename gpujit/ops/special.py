@@ -12,6 +12,7 @@ from typing import Any
 
 import gpujit.ops.unary  # noqa: F401  # special_ names are given to what it declares
 from gpujit.ir.dtypes import FLOAT32
+from gpujit.ir.recorded import Recorded
 from gpujit.ir.values import Array
 from gpujit.ops.aliases import same_as
 from gpujit.ops.numeric import horner, in_blocks, monic, piecewise
@@ -130,6 +131,8 @@ def _reversed_monic(u: Any, coefficients: tuple[float, ...]) -> Any:
 
 def erf64(m: Any, x: Any) -> Any:
     """erf of a float64 array, within 1e-15."""
+    if isinstance(x, Recorded):
+        return m.erf(x)
     size = m.absolute(x)
     small = size <= 1
     if small.all():
@@ -151,6 +154,8 @@ def _erfc_tail(m: Any, x: Any) -> Any:
 
 def erfc64(m: Any, x: Any) -> Any:
     """1 - erf(x) of a float64 array without cancellation, down to the smallest numbers."""
+    if isinstance(x, Recorded):
+        return m.erfc(x)
     return piecewise(
         m,
         x,
@@ -179,6 +184,8 @@ def erfcx64(m: Any, x: Any) -> Any:
 
 def erf_of(m: Any, x: Array) -> Array:
     """erf in the dtype of ``x``."""
+    if isinstance(x, Recorded):
+        return m.erf(x)
     return in_blocks(m, erf_flat, x)
 
 
@@ -236,7 +243,7 @@ def ndtri64(m: Any, p: Any) -> Any:
 def _erfinv64(m: Any, y: Any) -> Any:
     # From the quantile of the nearer tail, which keeps its digits, and one Newton step with the tail's erfc.
     size = m.absolute(y)
-    x = m.where(size < 1, -ndtri64(m, (1 - size) / 2) / math.sqrt(2), m.where(size == 1, math.inf, math.nan))
+    x = m.where(size == 1, math.inf, m.where(size < 1, -ndtri64(m, (1 - size) / 2) / math.sqrt(2), math.nan))
     slope = 2 / math.sqrt(math.pi) * m.exp(-x * x)
     fault = m.where(size < 0.5, erf64(m, x) - size, (1 - size) - erfc64(m, x))
     step = m.where((size < 1) & (slope > 0), fault / slope, 0)

@@ -202,7 +202,8 @@ def _declare_unaliased() -> None:
     )
     for name, arguments, of in unsafe:
         rule = type_rule_of(f"aten::{name.replace('unsafe_', '')}")
-        library(f"aten::{name}(Tensor self, {arguments}) -> Tensor[]", half="native", type_rule=rule)(of)
+        text = f"aten::{name}(Tensor self, {arguments}) -> Tensor[]"
+        library(text, half="native", type_rule=rule, may_alias=True)(of)
     copies = (
         ("split_copy.Tensor", size, split),
         ("split_with_sizes_copy", sizes, split_with_sizes),

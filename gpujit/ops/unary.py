@@ -237,7 +237,7 @@ def conj_physical_(m: Any, x: Array) -> Array:
 @pointwise("aten::isreal(Tensor self) -> Tensor", result="bool")
 def isreal(m: Any, x: Array) -> Array:
     """Whether the imaginary part is zero."""
-    return x.imag == 0 if x.dtype.kind == "c" else m.ones(x.shape, dtype=bool)
+    return x.imag == 0 if x.dtype.kind == "c" else m.ones_like(x, dtype=bool)
 
 
 # ------------------------------------------------------------------------------------------- float bits and NaN

@@ -104,7 +104,7 @@ def reshape_alias(xp: Any, x: Array, size: list[int], stride: list[int]) -> Arra
     return _reshaped(x, size, "aten::_reshape_alias")
 
 
-@library("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor", half="native", type_rule=view_type)
+@library("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor", half="native", type_rule=view_type, may_alias=True)
 def unsafe_view(xp: Any, x: Array, size: list[int]) -> Array:
     """As view; the schema says that nobody else keeps ``self``."""
     return _seen_as(x, size, "aten::_unsafe_view")
@@ -208,7 +208,12 @@ def broadcast_shape(shapes: Sequence[tuple[int, ...]], op: str) -> tuple[int, ..
         raise ShapeError(f"{op}: shapes {' and '.join(str(list(s)) for s in shapes)} don't broadcast") from None
 
 
-@library("aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]", half="native", type_rule=broadcast_tensors_type)
+@library(
+    "aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]",
+    half="native",
+    type_rule=broadcast_tensors_type,
+    may_alias=True,
+)
 def broadcast_tensors(xp: Any, tensors: list[Array]) -> list[Array]:
     """Views of all tensors under their common shape."""
     shape = broadcast_shape([t.shape for t in tensors], "aten::broadcast_tensors")
@@ -459,9 +464,9 @@ def _declare_atleast() -> None:
             return [one(xp, t) for t in tensors]
 
         rule, each_rule = at_least_type(n), each_at_least_type(n)
-        library(f"aten::atleast_{n}d(Tensor self) -> Tensor", half="native", type_rule=rule)(one)
+        library(f"aten::atleast_{n}d(Tensor self) -> Tensor", half="native", type_rule=rule, may_alias=True)(one)
         text = f"aten::atleast_{n}d.Sequence(Tensor[] tensors) -> Tensor[]"
-        library(text, half="native", type_rule=each_rule)(many)
+        library(text, half="native", type_rule=each_rule, may_alias=True)(many)
 
 
 _declare_atleast()

@@ -1,6 +1,7 @@
 """What a pass is: a named function that edits a graph in place and says whether it did.
 
-``graph_pass`` names one; ``PASSES`` holds all that were named so far. ``gpujit.passes.rewrite`` makes passes of text rules.
+``graph_pass`` names one; ``PASSES`` holds all that were named so far. ``gpujit.passes.rewrite`` makes passes of text
+rules.
 Running a pass obeys the switches: ``pass_limit`` (fuel), ``verify``, ``print_after``, ``dump_dir``.
 """
 
@@ -69,10 +70,10 @@ def graph_pass(name: str) -> Callable[[Callable[[Graph], bool]], Pass]:
     return make
 
 
-def may_change() -> bool:
-    """Whether fuel (``pass_limit``) is left for one more change."""
+def may_change(uncounted: int = 0) -> bool:
+    """Whether fuel (``pass_limit``) is left for one more change, besides those made but not yet counted."""
     limit = config.pass_limit
-    return limit is None or _spent.get() < limit
+    return limit is None or _spent.get() + uncounted < limit
 
 
 def spend() -> None:

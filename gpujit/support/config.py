@@ -51,6 +51,12 @@ class Settings:
     pass_limit: int | None = _switch(
         "GPUJIT_PASS_LIMIT", None, "stop changing graphs after so many changes, to find the one that is wrong", _number
     )
+    simd_width: int | None = _switch(
+        "GPUJIT_SIMD_WIDTH", None, "floats in a vector of CPU kernels (1, 4, 8, 16); the machine's own when unset", _number
+    )
+    threads: int | None = _switch(
+        "GPUJIT_THREADS", None, "threads of fused kernels and plans; by default what affinity and quota allow", _number
+    )
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:

@@ -150,6 +150,12 @@ class ScriptRaised(ScriptRuntimeError):
         super().__init__(message, where=where)
 
 
+class FreezeError(GpujitError, RuntimeError):
+    """A module cannot be frozen as asked: it is in training mode, or a name to be preserved is unknown."""
+
+    code = "freeze"
+
+
 class LimitError(GpujitError, RuntimeError):
     """A limit on size, depth, steps or memory was reached."""
 

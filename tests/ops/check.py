@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from gpujit.ir.schema import Argument
 from gpujit.ir.types import TensorType
 from gpujit.ops import table
 from gpujit.ops.infer import admits, checked, infer, type_of
@@ -33,10 +34,45 @@ def run(name: str, *args: Any) -> Any:
         assert argument.has_default, f"{name}: argument {argument.name} has no default"
         full.append(argument.default)
     types = [type_of(a) for a in full]
+    before = copy.deepcopy(full)
     with np.errstate(all="ignore"):
         result = checked(op, op.kernel(np))(*full)
     check_hidden(op, types, result)
+    check_memory(op, before, full, result)
     return result
+
+
+def check_memory(op: Op, before: Sequence[Any], args: Sequence[Any], result: Any) -> None:
+    """What was written, and what results share memory with, must be declared with the entry."""
+    arguments, returns = op.schema.arguments, op.schema.returns
+    for argument, old, new in zip(arguments, before, args, strict=False):
+        marks = (argument.alias, argument.element_alias)
+        declared = any(m is not None and m.is_write for m in marks) or argument.name in op.hidden_writes
+        for a, b in zip(arrays_in(old), arrays_in(new), strict=not declared):
+            assert declared or a.tobytes() == b.tobytes(), f"{op.full_name} writes {argument.name}, says its schema not"
+    if op.may_alias or op.kind == "prim":
+        return
+    results = result if isinstance(result, tuple) and len(returns) > 1 else (result,)
+    for returned, value in zip(returns, results, strict=False):
+        for argument, given in zip(arguments, args, strict=False):
+            if names_of(returned) & (names_of(argument) | {"*"}):
+                continue
+            for a in arrays_in(value):
+                for b in arrays_in(given):
+                    shared = a is b or (np.may_share_memory(a, b) and np.shares_memory(a, b))
+                    assert not shared, f"{op.full_name} returns memory of {argument.name}; declare may_alias=True"
+
+
+def arrays_in(value: Any) -> list[np.ndarray]:
+    """The arrays in a value, lists and tuples gone through."""
+    if isinstance(value, (list, tuple)):
+        return [a for v in value for a in arrays_in(v)]
+    return [value] if isinstance(value, np.ndarray) else []
+
+
+def names_of(argument: Argument) -> set[str]:
+    """The alias sets of an argument or return."""
+    return {n for m in (argument.alias, argument.element_alias) if m is not None for n in m.before}
 
 
 def check_hidden(op: Op, types: Sequence[Any], result: Any) -> None:

@@ -1,0 +1,252 @@
+"""How a CPU kernel walks a tile program: which dim lies across vector lanes, what is unrolled, and its argument block.
+
+A ``Nest`` is all that the machine code depends on; sizes, strides and addresses come in the block. ``plan_nest`` chooses
+one for a call's strides: dims that lie in memory as one are merged first, so that a contiguous call of any rank runs the
+kernel of one dim.
+
+Tasks are the points of the outer dims (without the lanes' dim), times chunks of the lanes' dim when it is an outer one. A
+kernel does tasks ``count * part / parts`` up to ``count * (part + 1) / parts``, chunk by chunk.
+
+The block holds 8-byte words: addresses of inputs, of outputs, of scratch memory and of the checks' flags; the chunk; sizes;
+parameters; for each access its first offset and its step along each dim; and the strides of all arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from gpujit.kernels.cpu_ops import held
+from gpujit.kernels.index import DIM, PARAM, SIZE, Index, index
+from gpujit.kernels.schedule import Access, Merge, Pass, Strides, accesses, collapse, lane_dim, passes
+from gpujit.kernels.tile import Call, Compute, Load, Reduce, Store, TileProgram, operands_of
+from gpujit.kernels.vector import ELEMENTS
+
+# Along the lanes an access is contiguous, the same element for all lanes, some steps apart, or anywhere.
+ONE, SAME, STEPS, ANY = "1", "0", "s", "*"
+# Added when offsets along other dims do not grow evenly, so that the index is evaluated each time.
+EVALUATED = "~"
+# Instructions that cost as much as a function of several polynomials; the others cost about one instruction.
+HEAVY = frozenset(
+    "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc pow atan2 "
+    "hypot fmod mod floordiv logaddexp logaddexp2 lgamma gcd lcm".split()
+)
+# Elements of a chunk when lanes lie along a dim whose neighbours are far apart in memory, and when they do not.
+CHUNK_FAR, CHUNK = 512, 16_384
+# Rows shorter than this have lanes across rows instead, when there are enough rows.
+SHORT_ROW = 12
+
+
+@dataclass(frozen=True)
+class Nest:
+    """What the code of a kernel follows from."""
+
+    program: TileProgram
+    lane: int
+    classes: tuple[str, ...]
+    width: int
+    unroll: int
+
+    @property
+    def key(self) -> str:
+        """Text that differs when the machine code would."""
+        return f"lane {self.lane} {' '.join(self.classes)} {self.width}x{self.unroll}\n{self.program.text}"
+
+    @property
+    def across_rows(self) -> bool:
+        """Whether each lane has a row of its own; else lanes lie within a row (or there are no rows)."""
+        return bool(self.program.rows) and self.lane not in self.program.row_dims
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether tasks are chunks of the lanes' dim as well."""
+        return self.lane not in self.program.row_dims
+
+    @cached_property
+    def passes(self) -> tuple[Pass, ...]:
+        return passes(self.program)
+
+    @cached_property
+    def task_dims(self) -> tuple[int, ...]:
+        """Outer dims without the lanes' one."""
+        return tuple(d for d in range(self.program.dims - self.program.rows) if d != self.lane)
+
+    @cached_property
+    def nest_dims(self) -> tuple[int, ...]:
+        """Row dims without the lanes' one."""
+        return tuple(d for d in self.program.row_dims if d != self.lane)
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """Values at each point that later passes read from scratch memory instead of computing them again."""
+        found = []
+        needed_later: set[int] = set()
+        for item in self.passes:
+            needed_later.update(item.repeated)
+        cost = self.costs
+        for v in sorted(needed_later):
+            if self.lane in self.program.varies[v] and cost[v] >= 8:
+                found.append(v)
+        return tuple(found)
+
+    @cached_property
+    def costs(self) -> tuple[int, ...]:
+        """Roughly how many vector instructions each value takes when everything below it is computed again."""
+        classes = iter(self.classes)
+        found: list[int] = []
+        for item in self.program.body:
+            cost = 20 if isinstance(item, Call) or (isinstance(item, Compute) and item.op in HEAVY) else 1
+            if isinstance(item, Load) and next(classes)[0] in (STEPS, ANY):
+                cost = 16
+            below = 0 if isinstance(item, Reduce) and not item.is_scan else sum(found[v] for v in set(operands_of(item)))
+            found.append(cost + below)
+        return tuple(found)
+
+    # The argument block
+
+    @cached_property
+    def slots(self) -> dict[str, int]:
+        """Where each part of the block begins; ``words`` is its length."""
+        p = self.program
+        at: dict[str, int] = {}
+        position = 0
+        parts = (
+            ("inputs", len(p.inputs)), ("outputs", len(p.outputs)), ("scratch", 1), ("flags", 1), ("chunk", 1),
+            ("scratch_bytes", 1), ("sizes", p.dims), ("params", p.params), ("accesses", len(self.classes) * (1 + p.dims)),
+            ("input_strides", sum(a.rank for a in p.inputs)), ("output_strides", sum(a.rank for a in p.outputs)),
+        )  # fmt: skip
+        for name, count in parts:
+            at[name] = position
+            position += count
+        at["words"] = position
+        return at
+
+    def scratch_bytes(self, sizes: Sequence[int]) -> int:
+        """Bytes of scratch memory that each part needs for these sizes."""
+        return sum(self.scratch_elements(sizes) * ELEMENTS[self.held(v)].bits // 8 for v in self.kept)
+
+    def scratch_elements(self, sizes: Sequence[int]) -> int:
+        """Elements kept of one value: those of a row (lane after lane), and whole vectors at its end."""
+        others = 1
+        for d in self.nest_dims:
+            others *= sizes[d]
+        lanes = self.width * self.unroll
+        return others * (lanes if self.across_rows else sizes[self.lane] + lanes)
+
+    def held(self, value: int) -> str:
+        """The element type of a kept value: masks are kept as bytes."""
+        return held(self.program.body[value].dtype)
+
+
+@dataclass(frozen=True)
+class NestCall:
+    """A nest and the numbers of one call: everything in the block but addresses."""
+
+    nest: Nest
+    sizes: tuple[int, ...]
+    merges: tuple[Merge, ...]
+    words: tuple[int, ...]
+    tasks: int
+    work: int
+
+
+def plan_nest(
+    program: TileProgram,
+    inputs: Sequence[Strides],
+    outputs: Sequence[Strides],
+    sizes: Sequence[int],
+    params: Sequence[int],
+    floats: int,
+) -> NestCall:
+    """The nest for arrays of these strides (in elements) on a machine whose registers hold ``floats`` float32."""
+    merged = collapse(program, inputs, outputs, sizes)
+    p, sizes = merged.program, merged.sizes
+    ins, outs = list(inputs), list(outputs)
+    for m in merged.merges:
+        arrays = outs if m.is_output else ins
+        arrays[m.array] = arrays[m.array][: m.dim] + arrays[m.array][m.dim + 1 :]
+    if not p.dims:
+        p, sizes = with_a_dim(p), (1,)
+    found = accesses(p, ins, outs, sizes, params)
+    lane = _lane(p, found, sizes)
+    classes = tuple(_class(a, lane) for a in found)
+    width, unroll = _width(p, floats), 1
+    nest = Nest(p, lane, classes, width, unroll)
+    nest = Nest(p, lane, classes, width, _unroll(nest, sizes[lane]))
+    known = {(SIZE, k): n for k, n in enumerate(sizes)} | {(PARAM, k): n for k, n in enumerate(params)}
+    words: list[int] = [0] * len(p.inputs) + [0] * len(p.outputs)
+    far = any(c[0] == STEPS for c in classes)
+    chunk = nest.width * nest.unroll if nest.across_rows else CHUNK_FAR if far else CHUNK
+    words += [0, 0, chunk, nest.scratch_bytes(sizes), *sizes, *params]
+    items = [i for i in (*p.body, *p.effects) if isinstance(i, (Load, Store))]
+    for item, access in zip(items, found, strict=True):
+        strides = (outs if isinstance(item, Store) else ins)[item.array]
+        plain = all(s is not None for s in access.steps)
+        first = sum(_at_zero(c).evaluate(known) * s for c, s in zip(item.coords, strides, strict=True)) if plain else 0
+        words += [int(first), *(int(s or 0) for s in access.steps)]
+    words += [s for group in (ins, outs) for strides in group for s in strides]
+    tasks = 1
+    for d in nest.task_dims:
+        tasks *= sizes[d]
+    if nest.is_chunked:
+        tasks *= -(-sizes[lane] // chunk)
+    points = 1
+    for n in sizes:
+        points *= n
+    return NestCall(nest, tuple(sizes), merged.merges, tuple(words), tasks, points * (1 + sum(nest.costs[-1:])))
+
+
+def with_a_dim(program: TileProgram) -> TileProgram:
+    """The program of a single point as one over a dim of size 1."""
+    return TileProgram(
+        program.inputs, program.outputs, 1, 0, program.params, program.body, program.effects
+    )
+
+
+def _at_zero(i: Index) -> Index:
+    return i.replace(lambda a: index(0) if a.kind == DIM else None)
+
+
+def _lane(program: TileProgram, found: Sequence[Access], sizes: Sequence[int]) -> int:
+    last = program.dims - 1
+    scans = any(isinstance(i, Reduce) and i.is_scan for i in program.body)
+    lane = lane_dim(program, found, sizes)
+    if lane is None:
+        return last
+    if scans:
+        return last
+    if program.rows and lane in program.row_dims:
+        row = 1
+        for d in program.row_dims:
+            row *= sizes[d]
+        outer = [d for d in range(program.dims - program.rows) if sizes[d] >= 4 * SHORT_ROW]
+        if row < SHORT_ROW and outer:
+            return max(outer, key=lambda d: (sizes[d] >= 64, d))
+    return lane
+
+
+def _class(access: Access, lane: int) -> str:
+    step = access.steps[lane]
+    if step is None:
+        return ANY
+    kind = ONE if step == 1 else SAME if step == 0 else STEPS
+    return kind if all(s is not None for s in access.steps) else kind + EVALUATED
+
+
+def _width(program: TileProgram, floats: int) -> int:
+    """Lanes: as many as a register holds of the widest numbers computed with."""
+    dtypes = [a.dtype for a in (*program.inputs, *program.outputs)]
+    dtypes += [i.dtype for i in program.body if isinstance(i, Compute)]
+    widest = max((d.itemsize for d in dtypes), default=4)
+    # Half types are computed in float32, and one-byte types rarely stay alone.
+    return max(floats * 4 // max(widest, 4), 1)
+
+
+def _unroll(nest: Nest, length: int) -> int:
+    heavy = sum(isinstance(i, Compute) and i.op in HEAVY for i in nest.program.body)
+    many = len(nest.program.body)
+    unroll = 1 if heavy > 3 or many > 48 else 2 if heavy or many > 20 else 4
+    while unroll > 1 and nest.width * unroll > length:
+        unroll //= 2
+    return unroll

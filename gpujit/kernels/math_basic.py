@@ -1,0 +1,124 @@
+"""Roots, remainders and parts of numbers, as vector expressions."""
+
+from __future__ import annotations
+
+import math
+
+from llvmlite import ir
+
+from gpujit.kernels.vector import Emitter, Vector
+
+
+def sqrt(e: Emitter, x: Vector) -> Vector:
+    """The square root; NaN below 0."""
+    return e.sqrt(x)
+
+
+def rsqrt(e: Emitter, x: Vector) -> Vector:
+    """1 / sqrt(x)."""
+    if e.avx512 and x.dtype == "float32" and x.lanes >= 4:
+        y = e.rsqrt14(x)
+        # One step from 14 bits to 24, of third order; at 0 and infinity the estimate is the answer.
+        error = e.fma(-(x * y), y, 1.0)
+        better = e.fma(y * error, e.fma(error, 0.375, 0.5), y)
+        return e.select((x > 0) & (x < math.inf), better, y)
+    return 1 / e.sqrt(x)
+
+
+def reciprocal(e: Emitter, x: Vector) -> Vector:
+    """1 / x."""
+    return 1 / x
+
+
+def floor(e: Emitter, x: Vector) -> Vector:
+    """The largest whole number not above."""
+    return e.floor(x)
+
+
+def ceil(e: Emitter, x: Vector) -> Vector:
+    """The smallest whole number not below."""
+    return e.ceil(x)
+
+
+def round(e: Emitter, x: Vector) -> Vector:
+    """The nearest whole number, halves to the even one."""
+    return e.round(x)
+
+
+def trunc(e: Emitter, x: Vector) -> Vector:
+    """The whole number next to it towards 0."""
+    return e.trunc(x)
+
+
+def frac(e: Emitter, x: Vector) -> Vector:
+    """x - trunc(x); NaN at infinities."""
+    return x - e.trunc(x)
+
+
+def sign(e: Emitter, x: Vector) -> Vector:
+    """-1, 0 or 1; 0 for NaN, as PyTorch answers."""
+    return e.select(x > 0, x.like(1), e.select(x < 0, x.like(-1), x.like(0)))
+
+
+def hypot(e: Emitter, x: Vector, y: Vector) -> Vector:
+    """sqrt(x * x + y * y) without overflow; infinite when either is."""
+    infinite = (e.abs(x) == math.inf) | (e.abs(y) == math.inf)
+    if x.dtype == "float32":
+        a, b = e.cast(x, "float64"), e.cast(y, "float64")
+        result = e.cast(e.sqrt(e.fma(a, a, b * b)), "float32")
+    else:
+        a, b = e.abs(x), e.abs(y)
+        # Scaled by a power of two, which loses nothing but what is too small to count.
+        large = (a > 2.0**500) | (b > 2.0**500)
+        small = (a < 2.0**-450) & (b < 2.0**-450)
+        scale = e.select(large, 2.0**-600, e.select(small, 2.0**600, x.like(1.0)))
+        back = e.select(large, 2.0**600, e.select(small, 2.0**-600, x.like(1.0)))
+        a, b = a * scale, b * scale
+        result = e.sqrt(e.fma(a, a, b * b)) * back
+    return e.select(infinite, math.inf, result)
+
+
+def fmod(e: Emitter, x: Vector, y: Vector) -> Vector:
+    """The remainder of x / y with the sign of ``x``, exact; NaN for y = 0 or infinite ``x``."""
+    if x.dtype == "float64":
+        return Vector(e, e.builder.frem(x.value, y.value), x.dtype, x.lanes)
+    wide, divisor = e.cast(e.abs(x), "float64"), e.cast(e.abs(y), "float64")
+    # Each step leaves an exact remainder, at most 2**-53 of what it was; quotients of float32 reach 2**277.
+    quotient = wide / divisor
+    rest = e.fma(e.trunc(quotient), -divisor, wide)
+
+    def further() -> Vector:
+        r = rest
+        for _ in range(6):
+            r = e.fma(e.trunc(r / divisor), -divisor, r)
+        return r
+
+    rest = e.unless_rare(quotient >= 2.0**53, rest, further)
+    # A quotient rounded up to a whole number leaves a negative remainder.
+    rest = e.select(rest < 0, rest + divisor, rest)
+    rest = e.select(rest >= divisor, rest - divisor, rest)
+    result = e.copysign(e.cast(rest, "float32"), x)
+    result = e.select((e.abs(y) == math.inf) & (e.abs(x) < math.inf), x, result)
+    return result
+
+
+def remainder(e: Emitter, x: Vector, y: Vector) -> Vector:
+    """The remainder of x / y with the sign of ``y``, as PyTorch's remainder and Python's %."""
+    rest = fmod(e, x, y)
+    wrong = (rest != 0) & ((y < 0) ^ (rest < 0))
+    return e.select(wrong, rest + y, rest)
+
+
+def integer_remainder(e: Emitter, x: Vector, y: Vector, floored: bool) -> Vector:
+    """x % y of integers, with the sign of ``y`` if ``floored``, else of ``x``; ``y`` must not be 0."""
+    b: ir.IRBuilder = e.builder
+    if x.element.kind == "u":
+        return Vector(e, b.urem(x.value, y.value), x.dtype, x.lanes)
+    # The smallest integer by -1 overflows in hardware; every remainder by -1 is that by 1.
+    y = e.select(y == -1, 1, y) if not floored else y
+    safe = e.select(y == -1, 1, y)
+    rest = Vector(e, b.srem(x.value, safe.value), x.dtype, x.lanes)
+    if not floored:
+        return rest
+    wrong = (rest != 0) & ((y < 0) ^ (rest < 0))
+    return e.select(wrong, rest + y, rest)

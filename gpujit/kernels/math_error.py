@@ -1,0 +1,67 @@
+"""The error function, its complement and gelu, as vector expressions."""
+
+from __future__ import annotations
+
+import math
+
+from gpujit.kernels import math_coefficients as c
+from gpujit.kernels.math_exp import exp, exp2_of, exp_moderate
+from gpujit.kernels.vector import Emitter, Vector
+
+_ROOT_HALF = math.sqrt(0.5)
+
+
+def _erf_table(e: Emitter, x: Vector) -> Vector:
+    """By a polynomial around the nearest quarter, whose coefficients come from tables."""
+    a = e.abs(x)
+    # From here on 1 is the nearest float, or next to it.
+    a = e.select(a > 3.87, 3.87, a)
+    magic = 1.5 * 2.0**21
+    shifted = a + magic
+    u = a - (shifted - magic)
+    index = e.bitcast(shifted, "int32")
+    result = e.look_up(c.ERF_TABLE[-1], index)
+    for row in reversed(c.ERF_TABLE[1:-1]):
+        result = e.fma(result, u, e.look_up(row, index))
+    # Around 0 the polynomial is that of erf(a) - a.
+    return e.copysign(e.fma(result, u, e.select(a < 0.125, a, e.look_up(c.ERF_TABLE[0], index))), x)
+
+
+def erf(e: Emitter, x: Vector) -> Vector:
+    """The error function."""
+    if e.has_table(x):
+        return _erf_table(e, x)
+    a = e.abs(x)
+    z = x * x
+    if x.dtype == "float64":
+        small = e.fma(a, e.polynomial(z, c.ERF64), a)
+        return e.copysign(e.select(a < 1, small, 1 - erfc(e, a)), x)
+    small = e.fma(a, e.polynomial(z, c.ERF32), a)
+    # From 4 on the result is 1.
+    large = 1 - exp_moderate(e, e.polynomial(e.select(a > 4, 4.0, a), c.LOG_ERFC32))
+    return e.copysign(e.select(a < 1, small, large), x)
+
+
+def erfc(e: Emitter, x: Vector) -> Vector:
+    """1 - erf(x), relatively exact for large ``x``. float32 is computed in float64."""
+    single = x.dtype == "float32"
+    wide = e.cast(x, "float64")
+    a = e.abs(wide)
+    a = e.select(a > (11.0 if single else 28.0), 11.0 if single else 28.0, a)
+    q = (a - 4) / (a + 4)
+    square = a * a
+    if single:
+        bell = exp2_of(e, square * -c.LOG2_E_64[0], c.EXP2_MEDIUM)
+        result = e.polynomial(q, c.ERFCX_MEDIUM) / e.fma(a, 2.0, 1.0) * bell
+    else:
+        # exp takes the rounded square; what was lost is a factor near 1.
+        bell = exp(e, -square) * (1 - e.fma(a, a, -square))
+        result = e.polynomial(q, c.ERFCX64) / e.fma(a, 2.0, 1.0) * bell
+        # Near 1 the next float below is close, and the product's three roundings would show.
+        result = e.select(a < 0.5, 1 - e.fma(a, e.polynomial(square, c.ERF64), a), result)
+    return e.cast(e.select(wide < 0, 2 - result, result), x.dtype)
+
+
+def gelu(e: Emitter, x: Vector) -> Vector:
+    """x * (1 + erf(x / sqrt(2))) / 2."""
+    return x * 0.5 * (erf(e, x * _ROOT_HALF) + 1)

@@ -1,0 +1,240 @@
+"""From LLVM IR to machine code that can be called, by llvmlite alone: Numba is never imported here.
+
+A kernel is a C function ``void kernel(int64 block)``; ``block`` is the address of an array of 8-byte arguments (pointers,
+sizes, strides, scalars). Kernels are compiled to an object file, which a later process loads as it is: loading needs
+neither Numba nor LLVM's optimiser. ``run_steps`` runs a list of kernels in one call without the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+import numpy as np
+
+from gpujit.kernels.target import host
+from gpujit.support.errors import InternalError
+
+KERNEL_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+RUNNER = "gpujit_run_steps"
+_RUNNER_IR = f"""
+define void @{RUNNER}(ptr %functions, ptr %blocks, i64 %count) {{
+entry:
+  %empty = icmp sle i64 %count, 0
+  br i1 %empty, label %done, label %step
+step:
+  %i = phi i64 [ 0, %entry ], [ %next, %step ]
+  %f = getelementptr ptr, ptr %functions, i64 %i
+  %b = getelementptr i64, ptr %blocks, i64 %i
+  %function = load ptr, ptr %f, align 8
+  %block = load i64, ptr %b, align 8
+  call void %function(i64 %block)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %step, label %done
+done:
+  ret void
+}}
+"""
+
+
+@cache
+def _initialize() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def host_key() -> str:
+    """What an object file depends on besides its source: machine, vector width, LLVM and llvmlite, as one short hash."""
+    version = ".".join(str(n) for n in llvm.llvm_version_info)
+    facts = (*map(str, host()), version, llvmlite.__version__)
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+
+
+@cache
+def _machine(level: int) -> Any:
+    """A target machine for this host: position-independent, so that objects can be linked into a shared library too."""
+    _initialize()
+    here = host()
+    target = llvm.Target.from_triple(here.triple)
+    return target.create_target_machine(
+        cpu=here.cpu, features=here.features, opt=level, reloc="pic", codemodel="small"
+    )
+
+
+def compile_ir(texts: Sequence[str], optimise: int = 1, level: int = 2) -> bytes:
+    """One object file with the functions of all modules, given as LLVM IR.
+
+    ``optimise`` is the effort of LLVM's passes over the IR (0 leaves it as it is: IR that Numba has optimised already;
+    ``TIDY`` does what hand-written vectors need, in a sixth of the time), ``level`` that of instruction selection and
+    scheduling. Raises InternalError for text that is no valid module.
+    """
+    machine = _machine(level)
+    linked = None
+    try:
+        for text in texts:
+            module = llvm.parse_assembly(text)
+            module.triple = machine.triple
+            module.data_layout = str(machine.target_data)
+            if linked is None:
+                linked = module
+            else:
+                linked.link_in(module)
+        if linked is None:
+            raise InternalError("no module to compile")
+        linked.verify()
+    except RuntimeError as fault:
+        raise InternalError(f"LLVM refuses a kernel: {fault}") from None
+    if optimise:
+        _optimise(linked, machine, optimise)
+    return bytes(machine.emit_object(linked))
+
+
+def assembly(text: str, optimise: int = 1, level: int = 2) -> str:
+    """The machine's assembly of one module, to read whether it spills and which instructions it uses."""
+    machine = _machine(level)
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    if optimise:
+        _optimise(module, machine, optimise)
+    return str(machine.emit_assembly(module))
+
+
+# Stack slots into registers, and dead code out.
+TIDY = -1
+
+
+def _optimise(module: Any, machine: Any, effort: int) -> None:
+    if effort == TIDY:
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
+        passes = llvm.create_new_function_pass_manager()
+        passes.add_sroa_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_simplify_cfg_pass()
+        passes.add_dead_code_elimination_pass()
+        for function in module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+        return
+    options = llvm.create_pipeline_tuning_options(speed_level=effort)
+    # Kernels spell their vectors out, and their tiles are unrolled to the registers already.
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+
+
+_SEAL = b"gpujit1\n"
+# ELF, and Mach-O of 64 bits.
+_OBJECT_FILES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
+
+
+def seal(image: bytes) -> bytes:
+    """An object file as it should lie on disk: with a checksum, since LLVM crashes on damaged ones."""
+    return _SEAL + hashlib.sha256(image).digest() + image
+
+
+def unseal(data: bytes) -> bytes:
+    """The object file that was sealed. Raises InternalError when a byte of it is wrong or missing."""
+    start = len(_SEAL) + 32
+    image = data[start:]
+    if not data.startswith(_SEAL) or hashlib.sha256(image).digest() != data[len(_SEAL) : start]:
+        raise InternalError("the object file is damaged: its checksum does not fit")
+    return image
+
+
+class Library:
+    """An object file loaded into this process. Its functions live as long as it does."""
+
+    def __init__(self, image: bytes) -> None:
+        """Raises InternalError for bytes that are plainly no object file; what came from disk must be unsealed first."""
+        if not image.startswith(_OBJECT_FILES):
+            raise InternalError("the object file cannot be loaded: it does not begin as one")
+        _initialize()
+        try:
+            self._object = llvm.ObjectFileRef.from_data(image)
+            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _jit_machine())
+            self._engine.add_object_file(self._object)
+            self._engine.finalize_object()
+        except RuntimeError as fault:
+            raise InternalError(f"the object file cannot be loaded: {fault}") from None
+
+    def address(self, name: str) -> int:
+        """Where a function starts. Raises KeyError when the object has none of that name."""
+        address = int(self._engine.get_function_address(name))
+        if not address:
+            raise KeyError(name)
+        return address
+
+    def kernel(self, name: str) -> Kernel:
+        """A function of the library as something to call."""
+        return Kernel(name, self.address(name), self)
+
+
+class Kernel:
+    """A compiled kernel: ``address`` for a plan, a call with a block's address (or array of arguments) from Python."""
+
+    __slots__ = ("_call", "address", "name", "owner")
+
+    def __init__(self, name: str, address: int, owner: object) -> None:
+        self.name, self.address, self.owner = name, address, owner
+        self._call = KERNEL_TYPE(address)
+
+    def __call__(self, block: int | np.ndarray) -> None:
+        """Runs the kernel without the GIL. An array stands for its own address: it must be contiguous."""
+        self._call(block if isinstance(block, int) else block.ctypes.data)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name} at {self.address:#x}>"
+
+
+def _jit_machine() -> Any:
+    here = host()
+    return llvm.Target.from_triple(here.triple).create_target_machine(cpu=here.cpu, features=here.features, jit=True)
+
+
+def pack_block(arguments: Iterable[int | float | np.ndarray]) -> np.ndarray:
+    """An argument block: 8 bytes an argument, integers as int64, floats as float64, arrays by the address of their data."""
+    values = list(arguments)
+    block = np.empty(len(values), np.int64)
+    floats = block.view(np.float64)
+    for i, value in enumerate(values):
+        if isinstance(value, np.ndarray):
+            block[i] = value.ctypes.data
+        elif isinstance(value, float):
+            floats[i] = value
+        else:
+            block[i] = value
+    return block
+
+
+@cache
+def _runner() -> Any:
+    library = Library(compile_ir([_RUNNER_IR]))
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(library.address(RUNNER))
+    _KEPT.append(library)
+    return function
+
+
+_KEPT: list[Library] = []
+
+
+def run_steps(functions: np.ndarray, blocks: np.ndarray) -> None:
+    """Calls ``functions[i](blocks[i])`` one after the other, without the GIL: int64 arrays of addresses, one length.
+
+    The caller keeps the kernels, the blocks and what they point to alive.
+    """
+    if functions.dtype != np.int64 or blocks.dtype != np.int64 or functions.shape != blocks.shape or functions.ndim != 1:
+        raise InternalError(f"steps need two int64 rows of one length, not {functions.shape} and {blocks.shape}")
+    if not (functions.flags.c_contiguous and blocks.flags.c_contiguous):
+        raise InternalError("the rows of steps must be contiguous")
+    _runner()(functions.ctypes.data, blocks.ctypes.data, functions.size)
+
+
+def runner_address() -> int:
+    """The address of ``void run_steps(void **functions, int64 *blocks, int64 count)``, for other native code."""
+    return int(ctypes.cast(_runner(), ctypes.c_void_p).value or 0)

@@ -1,0 +1,100 @@
+"""The worker team: one per process, whose threads run the parts of a job's steps in native code.
+
+Workers are daemon threads without the GIL, which sleep while there is nothing to do. A process that was forked makes its
+own team. When two jobs come at once, one gets the team and the other runs on the thread that brought it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import threading
+
+import numpy as np
+
+from gpujit.kernels.native import Library, compile_ir
+from gpujit.kernels.team_code import OFFSETS, TEAM_BYTES, team_ir
+from gpujit.support.threads import thread_count
+
+_LINE = 64
+_TRIES = 20
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+
+
+class Team:
+    """``size`` threads, the caller's included.
+
+    ``address`` and ``run`` are what a native job needs: ``run(address, functions, blocks, count)``, the two in the middle being
+    addresses of arrays of ``count`` addresses each. It returns when all steps are done. Safe from any thread.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._library = Library(compile_ir([team_ir()]))
+        self.run = _RUN(self._library.address("gpujit_team_run"))
+        work = _WORK(self._library.address("gpujit_team_work"))
+        self._alone = np.zeros(TEAM_BYTES, np.uint8)
+        self._alone[OFFSETS["parts"]] = 1
+        self._memory = np.zeros(TEAM_BYTES + _LINE, np.uint8)
+        start = self._memory.ctypes.data
+        self.address = -(-start // _LINE) * _LINE
+        self._offset = self.address - start
+        self._word("parts")[0] = size
+        self._threads = [
+            threading.Thread(target=work, args=(self.address, part), name=f"gpujit-{part}", daemon=True)
+            for part in range(1, size)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _word(self, name: str) -> np.ndarray:
+        at = self._offset + OFFSETS[name]
+        return self._memory[at : at + 8].view(np.int64)
+
+    def launch(self, functions: np.ndarray, block: np.ndarray, *, alone: bool = False) -> None:
+        """Run one step, on this thread when ``alone``. Both arrays are int64: the function's address, and the block."""
+        at = np.array([block.ctypes.data], np.int64)
+        address = self._alone.ctypes.data if alone else self.address
+        self.run(address, functions.ctypes.data, at.ctypes.data, 1)
+
+    def close(self) -> None:
+        """End the workers once a job under way is done; later jobs run on the thread that brings them."""
+        self._word("stop")[0] = 1
+        nothing = np.zeros(1, np.int64)
+        for _ in range(_TRIES):
+            # An empty job wakes who sleeps, unless another job has the team just now.
+            self.run(self.address, nothing.ctypes.data, nothing.ctypes.data, 0)
+            for thread in self._threads:
+                thread.join(timeout=0.05)
+            if not any(thread.is_alive() for thread in self._threads):
+                break
+        self._word("parts")[0] = 1
+
+
+_lock = threading.Lock()
+_team: Team | None = None
+_owner = 0
+
+
+def team() -> Team:
+    """The process's team, of ``thread_count()`` threads; another one when that number has changed or after a fork."""
+    global _team, _owner
+    size, owner = thread_count(), os.getpid()
+    found = _team
+    if found is not None and found.size == size and _owner == owner:
+        return found
+    with _lock:
+        if _team is None or _team.size != size or _owner != owner:
+            if _team is not None and _owner == owner:
+                _team.close()
+            # After a fork the old team's threads are gone; its memory is left alone.
+            _team, _owner = Team(size), owner
+        return _team
+
+
+@atexit.register
+def _close() -> None:
+    if _team is not None and _owner == os.getpid():
+        _team.close()

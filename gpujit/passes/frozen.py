@@ -1,0 +1,84 @@
+"""What is done with graphs whose weights are constants: the pipeline of freezing, folds into weights, the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gpujit.ir.graph import Graph
+from gpujit.passes.base import Pass
+from gpujit.passes.batch_matmul import group_products
+from gpujit.passes.containers import lower_containers
+from gpujit.passes.cse import eliminate_common_subexpressions, pool_constants
+from gpujit.passes.dce import eliminate_dead_code
+from gpujit.passes.exits import simplify_exits
+from gpujit.passes.fold import fold
+from gpujit.passes.fold_norm import NormFolder
+from gpujit.passes.ifs import simplify_ifs
+from gpujit.passes.loops import unroll_constant_loops
+from gpujit.passes.peephole import peephole
+from gpujit.passes.peephole_queries import answer_queries
+from gpujit.passes.pool_lists import pool_lists
+from gpujit.passes.rank_checks import use_rank_checks
+from gpujit.passes.tuples import lower_tuples
+
+# Rounds after which cleaning stops; each finds what the one before uncovered.
+MAX_ROUNDS = 20
+
+CLEAN: tuple[Pass, ...] = (
+    fold,
+    eliminate_dead_code,
+    eliminate_common_subexpressions,
+    pool_constants,
+    pool_lists,
+    peephole,
+    use_rank_checks,
+    answer_queries,
+    unroll_constant_loops,
+    lower_containers,
+    lower_tuples,
+    simplify_exits,
+    simplify_ifs,
+)
+
+
+def clean(graph: Graph) -> bool:
+    """Run the pipeline of freezing until nothing changes; whether anything did."""
+    return until_unchanged(graph, CLEAN)
+
+
+def until_unchanged(graph: Graph, passes: Sequence[Callable[[Graph], bool]]) -> bool:
+    """Run passes in turn until each has found nothing since the last change; whether anything changed."""
+    changed, quiet, step = False, 0, 0
+    while quiet < len(passes) and step < MAX_ROUNDS * len(passes):
+        if passes[step % len(passes)](graph):
+            changed, quiet = True, 0
+        quiet += 1
+        step += 1
+    return changed
+
+
+@dataclass(eq=False)
+class FrozenReport:
+    """``folded``: nodes that went into the weights before them. ``refused``: a line for each that could not, and why."""
+
+    folded: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+def optimize_frozen(graphs: Sequence[Graph], *, numerics: bool) -> FrozenReport:
+    """Optimise graphs with constant weights; with ``numerics`` results may differ by rounding.
+
+    Equal folds in several graphs share their new weights.
+    """
+    folder = NormFolder(share=len(graphs) > 1)
+    report = FrozenReport()
+    steps: list[Callable[[Graph], bool]] = [clean, group_products]
+    if numerics:
+        steps.append(folder.run)
+    for graph in graphs:
+        until_unchanged(graph, steps)
+        report.refused += folder.refusals
+        folder.refusals = []
+    report.folded = folder.folded
+    return report

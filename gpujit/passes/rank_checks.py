@@ -1,0 +1,141 @@
+"""What a model checks once about a tensor's rank is known from there on.
+
+Scripted layers refuse inputs of a wrong rank (``if x.dim() != 4: raise``). What runs after such a check may count on it,
+and so may, through operators that keep the rank, what was computed before: of a row of checks the first one stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpujit.ir import types as T
+from gpujit.ir.graph import Block, Graph, Node, Value
+from gpujit.ops.registry import Op
+from gpujit.passes.base import declined, graph_pass
+from gpujit.passes.effects import entry_of
+from gpujit.passes.nodes import constant_before, infer_types, replace_node
+from gpujit.passes.ranks import KEEPS_RANK, rank_by_form
+
+NAME = "rank_checks"
+
+
+@graph_pass(NAME)
+def use_rank_checks(graph: Graph) -> bool:
+    """Infer types of tensors with what checks before them say, and answer questions for their rank."""
+    reshaping = next((n for n in graph.all_nodes() if _may_reshape_in_place(n)), None)
+    if reshaping is not None:
+        declined(NAME, reshaping, "it may give a tensor another shape in place")
+        return False
+    walker = _Walker()
+    walker.block(graph.block)
+    return walker.changed
+
+
+def _may_reshape_in_place(node: Node) -> bool:
+    op = entry_of(node)
+    if op is None:
+        # An operator without an entry may do anything to its inputs; the language's own kinds do not.
+        return not node.kind.startswith("prim::") and node.kind != "aten::wait"
+    written = [v for v, a in zip(node.inputs, op.schema.arguments, strict=False) if a.is_write]
+    if not any(isinstance(v.type, T.TensorType) for v in written) or op.form == "inplace":
+        return op.kind == "view" and op.form == "inplace"
+    return op.kind == "view" or not op.name.endswith("_") or op.name.startswith(("aten::resize", "aten::set_"))
+
+
+class _Walker:
+    def __init__(self) -> None:
+        self.changed = False
+        # Ranks that values defined before a check have after it.
+        self.facts: dict[Value, int] = {}
+
+    def block(self, block: Block) -> None:
+        outer = dict(self.facts)
+        for node in block.nodes:
+            for inner in node.blocks:
+                self.block(inner)
+            if node.kind == "prim::If":
+                self.check(node)
+            elif not self.answer(node):
+                self.infer(node)
+        self.facts = outer
+
+    def rank(self, value: Value) -> int | None:
+        t = value.type
+        if isinstance(t, T.TensorType) and t.shape is not None:
+            return len(t.shape)
+        return self.facts.get(value)
+
+    def answer(self, node: Node) -> bool:
+        """Replace a question for a rank that is known."""
+        tensor = _asked(node)
+        rank = None if tensor is None else self.rank(tensor)
+        if rank is None or not node.output.uses:
+            return False
+        replace_node(node, [constant_before(node, rank, T.INT)])
+        self.changed = True
+        return True
+
+    def infer(self, node: Node) -> None:
+        op = entry_of(node)
+        if op is None or not any(_is_untyped(v) for v in node.outputs):
+            return
+        types = self.types(node, op)
+        for value, t in zip(node.outputs, types, strict=True):
+            old = value.type
+            if not isinstance(t, T.TensorType) or not isinstance(old, T.TensorType) or t.shape is None:
+                continue
+            value.type = replace(old, shape=t.shape, dtype=t.dtype if old.dtype is None else old.dtype)
+            self.changed = True
+
+    def types(self, node: Node, op: Op) -> list[T.Type]:
+        saved = [(v, v.type) for v in node.inputs if v in self.facts and _is_untyped(v)]
+        for value, t in saved:
+            assert isinstance(t, T.TensorType)
+            value.type = replace(t, shape=(None,) * self.facts[value])
+        try:
+            found = infer_types(node, op)
+        finally:
+            for value, t in saved:
+                value.type = t
+        rank = rank_by_form(node) if len(found) == 1 else None
+        if rank is not None and isinstance(found[0], T.TensorType) and found[0].shape is None:
+            return [replace(found[0], shape=(None,) * rank)]
+        return found
+
+    def check(self, node: Node) -> None:
+        """Take in what is known when an if that raises on one side is over."""
+        condition = node.inputs[0]
+        raises = [_always_raises(block) for block in node.blocks]
+        if raises[0] == raises[1] or condition.node.kind not in ("aten::eq", "aten::ne"):
+            return
+        equal = (condition.node.kind == "aten::eq") == raises[1]
+        if not equal or len(condition.node.inputs) != 2:
+            return
+        for asked, other in (condition.node.inputs, condition.node.inputs[::-1]):
+            tensor = _asked(asked.node)
+            if tensor is not None and other.is_constant and type(other.constant()) is int and other.constant() >= 0:
+                self.learn(tensor, other.constant())
+
+    def learn(self, value: Value, rank: int) -> None:
+        while self.rank(value) is None:
+            self.facts[value] = rank
+            if value.node.kind not in KEEPS_RANK:
+                return
+            value = value.node.inputs[0]
+
+
+def _is_untyped(value: Value) -> bool:
+    return isinstance(value.type, T.TensorType) and value.type.shape is None
+
+
+def _asked(node: Node) -> Value | None:
+    """The tensor whose rank a node asks for."""
+    if node.kind == "aten::dim":
+        return node.inputs[0]
+    if node.kind == "aten::len" and node.inputs[0].node.kind == "aten::size" and len(node.inputs[0].node.inputs) == 1:
+        return node.inputs[0].node.inputs[0]
+    return None
+
+
+def _always_raises(block: Block) -> bool:
+    return any(node.kind == "prim::RaiseException" for node in block.nodes)

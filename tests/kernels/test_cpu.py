@@ -1,0 +1,45 @@
+"""The CPU renderer against the NumPy one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("llvmlite")
+
+from gpujit.kernels import cpu_launch
+from gpujit.kernels.cpu_ops import NotRendered
+from gpujit.kernels.reference import run
+from gpujit.support.config import config
+from gpujit.support.errors import GpujitError
+from tests.kernels.random_programs import assert_close, cases
+
+
+@settings(max_examples=150)
+@given(cases(), st.sampled_from([1, 2]))
+def test_random_programs(case, threads) -> None:
+    want, got = case.fresh(), case.fresh()
+    try:
+        run(case.program, want.inputs, want.outputs, case.sizes, case.params)
+    except GpujitError:
+        # An index out of range or an empty row: nothing is promised then.
+        assume(False)
+    try:
+        with config(threads=threads):
+            cpu_launch.run(case.program, got.inputs, got.outputs, case.sizes, case.params)
+    except NotRendered:
+        assume(False)
+    assert_close(got.outputs, want.outputs, case.program.text)
+
+
+@settings(max_examples=60)
+@given(cases(max_size=40, max_dims=2, max_steps=5))
+def test_random_programs_over_whole_vectors_and_rests(case) -> None:
+    want, got = case.fresh(), case.fresh()
+    try:
+        run(case.program, want.inputs, want.outputs, case.sizes, case.params)
+        cpu_launch.run(case.program, got.inputs, got.outputs, case.sizes, case.params)
+    except GpujitError:
+        assume(False)
+    assert_close(got.outputs, want.outputs, case.program.text)

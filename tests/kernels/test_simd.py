@@ -1,0 +1,379 @@
+"""Vectors in LLVM IR written directly, and inside Numba functions: memory, arithmetic, conversions, reductions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gpujit.kernels import native
+from gpujit.kernels.emit import KernelBody, KernelWriter
+from gpujit.kernels.target import host
+from gpujit.kernels.vector import Vector
+from gpujit.support.config import config
+from gpujit.support.errors import ArgumentError
+
+DTYPES = {
+    name: np.dtype(getattr(np, name if name != "bool" else "bool_"))
+    for name in ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+} | {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+Write = Callable[[KernelBody], None]
+
+
+def kernel(write: Write, name: str = "k", avx512: bool | None = None) -> native.Kernel:
+    writer = KernelWriter()
+    with writer.kernel(name, avx512=avx512) as k:
+        write(k)
+    return native.Library(native.compile_ir([str(writer)])).kernel(name)
+
+
+def pointwise(
+    compute: Callable[..., Vector], inputs: list[np.ndarray], kinds: list[str], result: str, lanes: int = 8
+) -> np.ndarray:
+    """``compute(emitter, *vectors)`` over whole arrays, with a guard behind the output that must stay as it is."""
+    n = inputs[0].size
+
+    def write(k: KernelBody) -> None:
+        places = [k.pointer(i) for i in range(len(inputs) + 1)]
+
+        def body(i: Vector, mask: Vector | None) -> None:
+            values = [k.e.load(p, i.value, kind, lanes, mask) for p, kind in zip(places, kinds)]
+            k.e.store(places[-1], i.value, compute(k.e, *values), result, mask)
+
+        k.vector_loop(k.integer(len(inputs) + 1), lanes, body)
+
+    guarded = np.full(n + 8, 77).astype(DTYPES[result])
+    kernel(write)(native.pack_block([*inputs, guarded, n]))
+    assert np.array_equal(guarded[n:], np.full(8, 77).astype(DTYPES[result])), "wrote behind the end"
+    return guarded[:n]
+
+
+def numbers(dtype: str, n: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    kind = DTYPES[dtype]
+    if kind.kind == "b":
+        return rng.integers(0, 2, n).astype(bool)
+    if kind.kind in "iu":
+        x = rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, n, dtype=kind, endpoint=True)
+        x[: n // 2] = rng.integers(0, 9, n // 2)
+        return x
+    x = (rng.standard_normal(n) * 10.0 ** rng.integers(-3, 4, n)).astype(kind)
+    x[:6] = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0], np.float32).astype(kind)
+    return x
+
+
+def same(got: np.ndarray, want: np.ndarray) -> bool:
+    """Equal to the bit, any NaN for any other."""
+    if got.dtype.kind in "biu":
+        return np.array_equal(got, want)
+    nan = np.isnan(got.astype(np.float64)) & np.isnan(want.astype(np.float64))
+    whole = np.dtype(f"u{got.dtype.itemsize}")
+    return bool(np.all(nan | (got.view(whole) == want.astype(got.dtype).view(whole))))
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 16])
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 15, 16, 17, 50])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bool", "int64"])
+def test_loops_reach_every_element_and_no_other(dtype, n, lanes):
+    x = numbers(dtype, max(n, 6))[:n].copy()
+    assert same(pointwise(lambda e, a: a, [x], [dtype], dtype, lanes), x)
+
+
+@pytest.mark.parametrize("lanes", [4, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8", "int16"])
+@pytest.mark.parametrize("op", [operator.add, operator.sub, operator.mul])
+def test_arithmetic(op, dtype, lanes):
+    x, y = numbers(dtype, 100, 1), numbers(dtype, 100, 2)
+    with np.errstate(all="ignore"):
+        assert same(pointwise(lambda e, a, b: op(a, b), [x, y], [dtype] * 2, dtype, lanes), op(x, y))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8", "int64"])
+@pytest.mark.parametrize("op", [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne])
+def test_comparisons(op, dtype):
+    x, y = numbers(dtype, 100, 1), numbers(dtype, 100, 1)
+    y[::3] = x[::3][::-1]
+    assert same(pointwise(lambda e, a, b: op(a, b), [x, y], [dtype] * 2, "bool"), op(x, y))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint16", "uint32"])
+def test_bits_and_shifts(dtype):
+    x, y = numbers(dtype, 100, 1), numbers(dtype, 100, 2)
+    count = (y & 7).astype(dtype)
+    for op in (operator.and_, operator.or_, operator.xor):
+        assert same(pointwise(lambda e, a, b, op=op: op(a, b), [x, y], [dtype] * 2, dtype), op(x, y))
+    for op in (operator.lshift, operator.rshift):
+        assert same(pointwise(lambda e, a, b, op=op: op(a, b), [x, count], [dtype] * 2, dtype), op(x, count))
+    assert same(pointwise(lambda e, a: ~a, [x], [dtype], dtype), ~x)
+    with np.errstate(all="ignore"):
+        assert same(pointwise(lambda e, a: -a, [x], [dtype], dtype), (-x.astype(np.int64)).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8"])
+def test_minimum_and_maximum_pass_nan_on(dtype):
+    x, y = numbers(dtype, 100, 1), numbers(dtype, 100, 2)
+    assert same(pointwise(lambda e, a, b: e.maximum(a, b), [x, y], [dtype] * 2, dtype), np.maximum(x, y))
+    assert same(pointwise(lambda e, a, b: e.minimum(a, b), [x, y], [dtype] * 2, dtype), np.minimum(x, y))
+    assert same(pointwise(lambda e, a, b: e.maximum(b, a), [x, y], [dtype] * 2, dtype), np.maximum(y, x))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rounding_signs_and_fma(dtype):
+    x, y = numbers(dtype, 100, 1), numbers(dtype, 100, 2)
+    x[10:16] = [0.5, 1.5, 2.5, -0.5, -2.5, 1e30]
+    pairs = {"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "abs": np.abs, "sqrt": np.sqrt}
+    with np.errstate(all="ignore"):
+        for name, want in pairs.items():
+            assert same(pointwise(lambda e, a, n=name: getattr(e, n)(a), [x], [dtype], dtype), want(x)), name
+        assert same(pointwise(lambda e, a, b: e.copysign(a, b), [x, y], [dtype] * 2, dtype), np.copysign(x, y))
+        wide = np.float64 if dtype == "float32" else np.longdouble
+        if np.finfo(np.longdouble).nmant >= 63 or dtype == "float32":
+            got = pointwise(lambda e, a, b: e.fma(a, b, 1.0), [x[20:], y[20:]], [dtype] * 2, dtype)
+            assert np.allclose(
+                got, (x[20:].astype(wide) * y[20:] + 1).astype(dtype), rtol=1e-7 if dtype == "float32" else 1e-15
+            )
+
+
+def converted(x: np.ndarray, dtype: str) -> np.ndarray:
+    """PyTorch's conversion on x86: through int32 or int64, whose most negative number stands for what does not fit."""
+    kind = DTYPES[dtype]
+    if kind.kind in "iu" and x.dtype.kind not in "biu":
+        bits = 64 if kind.itemsize == 8 or dtype == "uint32" else 32
+        wide = x.astype(np.float64)
+        fits = (wide >= -(2.0 ** (bits - 1))) & (wide < 2.0 ** (bits - 1))
+        whole = np.where(fits, np.trunc(np.where(fits, wide, 0)), 0).astype(np.int64)
+        return np.where(fits, whole, -(2 ** (bits - 1))).astype(f"int{bits}").astype(kind)
+    if kind.itemsize == 2 and dtype in ("float16", "bfloat16"):
+        return x.astype(np.float32).astype(kind)
+    if kind.kind == "b":
+        return x.astype(np.float32) != 0
+    return x.astype(kind)
+
+
+@pytest.mark.parametrize("source", DTYPES)
+def test_conversions(source):
+    x = numbers(source, 64, 4)
+    if DTYPES[source].kind == "f":
+        x[8:14] = np.array([3e9, -3e9, 300, -300, 1e19, -1.5]).astype(np.float32).astype(x.dtype)
+    with np.errstate(all="ignore"):
+        for target in DTYPES:
+            assert same(pointwise(lambda e, a: a, [x], [source], target), converted(x, target)), f"{source} to {target}"
+
+
+def test_half_types_load_every_pattern_and_store_the_nearest():
+    patterns = np.arange(1 << 16, dtype=np.uint16)
+    rng = np.random.default_rng(0)
+    floats = rng.integers(0, 1 << 32, 1 << 16, dtype=np.uint64).astype(np.uint32).view(np.float32).copy()
+    halves = np.float32(1) + rng.integers(0, 1 << 12, 1000).astype(np.float32) * np.float32(2.0**-12)
+    floats[:1000], floats[1000:3000] = halves, (rng.standard_normal(2000) * 1e-6).astype(np.float32)
+    with np.errstate(all="ignore"):
+        for dtype in ("float16", "bfloat16"):
+            x = patterns.view(DTYPES[dtype])
+            assert same(pointwise(lambda e, a: a, [x], [dtype], "float32"), x.astype(np.float32))
+            assert same(pointwise(lambda e, a: a, [floats], ["float32"], dtype), floats.astype(DTYPES[dtype]))
+
+
+def test_strided_gathered_and_scattered_access():
+    x = np.arange(200, dtype=np.float32)
+    order = np.random.default_rng(1).permutation(64).astype(np.int64)
+    out = np.zeros(400, np.float32)
+
+    def write(k: KernelBody) -> None:
+        source, indices, target, stride = k.pointer(0), k.pointer(1), k.pointer(2), k.integer(3)
+        e = k.e
+        e.store(target, 0, e.load(source, 5, "float32", 8, stride=stride.value))
+        chosen = e.load(indices, 0, "int64", 8)
+        e.store(target, 8, e.gather(source, chosen, "float32"))
+        some = e.iota("int32", 8) < 3
+        e.store(target, 16, e.gather(source, chosen, "float32", some, other=-1))
+        e.store(target, 100, e.load(source, 0, "float32", 8), stride=stride.value)
+        e.scatter(target, chosen + 200, e.load(source, 0, "float32", 8), mask=some)
+        e.prefetch(source, 64, "float32")
+
+    kernel(write)(native.pack_block([x, order, out, 3]))
+    assert np.array_equal(out[:8], x[5 : 5 + 24 : 3])
+    assert np.array_equal(out[8:16], x[order[:8]])
+    assert np.array_equal(out[16:24], [*x[order[:3]], *[-1] * 5])
+    assert np.array_equal(out[100:124:3], x[:8])
+    want = np.zeros(64)
+    want[order[:3]] = x[:3]
+    assert np.array_equal(out[200:264], want)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 8, 16])
+def test_reductions_add_in_one_tree(lanes):
+    x = (np.random.default_rng(5).standard_normal(lanes) * 1e4).astype(np.float32)
+    out = np.zeros(5, np.float32)
+
+    def write(k: KernelBody) -> None:
+        e, target = k.e, k.pointer(1)
+        v = e.load(k.pointer(0), 0, "float32", lanes)
+        for i, value in enumerate((e.sum(v), e.reduce(v, e.maximum), e.reduce(v, e.minimum))):
+            e.store(target, i, value)
+        for i, mask in enumerate((e.any(v > 0), e.all(v > 0))):
+            e.store(target, 3 + i, e.cast(mask, "float32"))
+
+    kernel(write)(native.pack_block([x, out]))
+    tree = x.copy()
+    while tree.size > 1:
+        tree = tree[: tree.size // 2] + tree[tree.size // 2 :]
+    assert np.array_equal(out, [tree[0], x.max(), x.min(), (x > 0).any(), (x > 0).all()])
+
+
+def test_vectors_of_different_kinds_do_not_mix():
+    writer = KernelWriter()
+    with writer.kernel("k") as k, pytest.raises(TypeError, match="float32x8 and int32x8 do not mix"):
+        k.e.iota("float32", 8) + k.e.iota("int32", 8)
+    with pytest.raises(TypeError, match="memory only"):
+        k.e.cast(k.e.iota("float32", 8), "float16")
+
+
+def test_loops_carry_values():
+    x = np.random.default_rng(6).standard_normal(100)
+    out = np.zeros(1)
+
+    def write(k: KernelBody) -> None:
+        source, target, n = k.pointer(0), k.pointer(1), k.integer(2)
+        with k.carried_loop(0, n, 1, [k.e.constant("float64", 1, 0.0)]) as state:
+            state.following[0] = state.now[0] + k.e.load(source, state.index.value, "float64", 1)
+        k.e.store(target, 0, state.now[0])
+
+    for n in (0, 1, 100):
+        kernel(write)(native.pack_block([x, out, n]))
+        assert out[0] == sum(x[:n].tolist())
+
+
+def test_a_rare_case_replaces_the_usual_result():
+    x = numbers("float32", 64)
+
+    def compute(e, a):
+        return e.unless_rare(a > 100, a * 2.0, lambda: e.select(a > 100, -1.0, a * 2.0))
+
+    with np.errstate(all="ignore"):
+        assert same(pointwise(compute, [x], ["float32"], "float32"), np.where(x > 100, np.float32(-1), x * 2))
+
+
+def test_streaming_stores_write_past_the_caches():
+    raw = np.zeros(64, np.float32)
+    offset = -raw.ctypes.data % 64 // 4
+    place = raw[offset : offset + 16]
+
+    def write(k: KernelBody) -> None:
+        k.e.store(k.pointer(0), 0, k.e.iota("float32", 16), stream=True)
+
+    kernel(write)(native.pack_block([place]))
+    assert np.array_equal(place, np.arange(16))
+
+
+def test_the_width_can_be_chosen():
+    own = native.host_key()
+    with config(simd_width=4):
+        assert (host().width, host().lanes(64), host().lanes(8)) == (4, 2, 16)
+        assert native.host_key() != own or host().width == 4
+    with (
+        config(simd_width=5),
+        pytest.raises(ArgumentError, match="GPUJIT_SIMD_WIDTH=5: a vector has 1, 4, 8, 16 floats"),
+    ):
+        host()
+
+
+# Inside Numba
+
+SOURCE = """
+def kernel(block):
+    source, target, n = argument(block, 0), argument(block, 1), argument(block, 2)
+    total = broadcast({v}, 0)
+    for i in range(0, n - {w} + 1, {w}):
+        x = load({v}, source, i)
+        y = select(x > 0.5, 1 - x, x * sigmoid(x) + 2.0)
+        y -= minimum(maximum(fma(x, x, -1.0), 0.25), 3)
+        total = total + absolute(y)
+        store({v}, target, i, y)
+    done = n & -{w}
+    if done < n:
+        tail = tail_mask({v}, n - done)
+        x = load_masked({v}, source, done, tail)
+        y = select(x > 0.5, 1 - x, x * sigmoid(x) + 2.0)
+        y -= minimum(maximum(fma(x, x, -1.0), 0.25), 3)
+        total += select(tail, absolute(y), 0.0)
+        store_masked({v}, target, done, y, tail)
+    store(float32x1, argument(block, 3), 0, broadcast(float32x1, reduce_sum(total)))
+"""
+
+
+@pytest.fixture(scope="module")
+def from_source() -> Callable[[str, int], native.Kernel]:
+    pytest.importorskip("numba")
+    from gpujit.kernels.compile import source_to_ir  # numba is looked for first
+
+    def make(source: str, lanes: int) -> native.Kernel:
+        return native.Library(native.compile_ir(source_to_ir(source, "made", lanes))).kernel("made")
+
+    return make
+
+
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+def test_numba_source_reads_as_arithmetic(from_source, lanes):
+    made = from_source(SOURCE.format(v=f"float32x{lanes}", w=lanes), lanes)
+    for n in (0, 5, 37, 64):
+        x = np.random.default_rng(n).standard_normal(n).astype(np.float32)
+        out, total = np.zeros(n + 4, np.float32), np.zeros(1, np.float32)
+        made(native.pack_block([x, out, n, total]))
+        wide = x.astype(np.float64)
+        want = np.where(wide > 0.5, 1 - wide, wide / (1 + np.exp(-wide)) + 2)
+        want -= np.minimum(np.maximum(wide * wide - 1, 0.25), 3)
+        assert np.allclose(out[:n], want, atol=1e-6)
+        assert not out[n:].any()
+        assert np.isclose(total[0], np.abs(want).sum(), rtol=1e-5)
+
+
+MIXED = """
+def kernel(block):
+    half, brain, flags, whole, out = (
+        argument(block, 0), argument(block, 1), argument(block, 2), argument(block, 3), argument(block, 4))
+    scale = argument_float(block, 5)
+    x = load(float16x8, half, 0) + load(bfloat16x8, brain, 0) * scale
+    mask = load(boolx8, flags, 0) & ~(x < 0.0)
+    numbers = cast(int32x8, x) + load(int32x8, whole, 0) << 1
+    x = select(mask, cast(float32x8, numbers), copysign(x, broadcast(float32x8, -1.0)))
+    store(float16x8, out, 0, x)
+    store_strided(float32x8, out, 8, 2, load_strided(float32x8, out, 100, 3))
+    store(int64x1, out, 30, broadcast(int64x1, any_lane(mask)))
+    picked = gather(int32x8, whole, iota(int64x8) * 2, cast(int64x8, numbers) >= -1000)
+    scatter(int32x8, out, iota(int64x8) + 80, picked ^ 5, mask)
+    store(float32x1, out, 90, broadcast(float32x1, reduce_max(x)))
+    store(float32x8, out, 92, bitcast(float32x8, bitcast(int32x8, -x) & 0x7FFFFFFF))
+"""
+
+
+def test_numba_source_of_mixed_types(from_source):
+    made = from_source(MIXED, 8)
+    rng = np.random.default_rng(9)
+    half = rng.standard_normal(8).astype(np.float16)
+    brain = rng.standard_normal(8).astype(ml_dtypes.bfloat16)
+    flags = np.array([1, 0, 1, 1, 1, 0, 1, 1], bool)
+    whole = np.arange(20, dtype=np.int32)
+    out = np.arange(160, dtype=np.float32)
+    strided = out[100:124:3].copy()
+    made(native.pack_block([half, brain, flags, whole, out, 2.5]))
+    x = half.astype(np.float32) + brain.astype(np.float32) * np.float32(2.5)
+    mask = flags & ~(x < 0)
+    shifted = (x.astype(np.int32) + whole[:8]) << 1
+    chosen = np.where(mask, shifted.astype(np.float32), -np.abs(x))
+    assert np.allclose(out.view(np.float16)[:8], chosen.astype(np.float16), atol=1e-3)
+    assert np.array_equal(out[8:24:2], strided)
+    assert out.view(np.int64)[30] == mask.any()
+    assert np.array_equal(out.view(np.int32)[80:88][mask], (whole[:16:2] ^ 5)[mask])
+    assert np.array_equal(out[80:88][~mask], np.arange(80, 88, dtype=np.float32)[~mask])
+    assert np.isclose(out[90], chosen.max())
+    assert np.allclose(out[92:100], np.abs(chosen))
+
+
+def test_numba_names_what_it_refuses(from_source):
+    from gpujit.support.errors import InternalError
+
+    with pytest.raises(InternalError, match="Numba refuses a kernel"):
+        from_source("def kernel(block):\n    x = iota(float32x8) + iota(int32x8)\n", 8)
