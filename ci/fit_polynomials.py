@@ -83,6 +83,11 @@ def log_tail(x: mp.mpf) -> mp.mpf:
     return (mp.log1p(x) - x + x * x / 2) / x**3
 
 
+def log_base_tail(base: mp.mpf) -> F:
+    """(log1p(x) - x) / x**2 for a logarithm whose base has the natural logarithm ``base``."""
+    return lambda x: (mp.log1p(x) / x - 1) / base / x
+
+
 def log_square(z: mp.mpf) -> mp.mpf:
     """(atanh(s) - s) / s**3 with z = s * s."""
     s = mp.sqrt(z)
@@ -123,8 +128,8 @@ FITS = (
     Fit("EXP2_64", lambda x: (mp.mpf(2) ** x - 1) / x, -0.5001, 0.5001, 11, 53, "the same"),
     Fit("EXP2_MEDIUM", lambda x: (mp.mpf(2) ** x - 1) / x, -0.5001, 0.5001, 6, 53, "the same, for float32 results"),
     Fit("LOG32", log_tail, LOG_LOW, LOG_HIGH, 8, 24, "(log1p(x) - x + x**2 / 2) / x**3"),
-    Fit("LOG2_32", lambda x: (mp.log1p(x) / x - 1) / LN2 / x, LOG_LOW, LOG_HIGH, 8, 24, "(log2(1 + x) - x / ln 2) / x**2"),
-    Fit("LOG10_32", lambda x: (mp.log1p(x) / x - 1) / mp.log(10) / x, LOG_LOW, LOG_HIGH, 8, 24, "(log10(1 + x) - x / ln 10) / x**2"),
+    Fit("LOG2_32", log_base_tail(LN2), LOG_LOW, LOG_HIGH, 8, 24, "(log2(1 + x) - x / ln 2) / x**2"),
+    Fit("LOG10_32", log_base_tail(mp.log(10)), LOG_LOW, LOG_HIGH, 8, 24, "(log10(1 + x) - x / ln 10) / x**2"),
     Fit("LOG64", log_square, 0, mp.mpf("0.02950"), 7, 53, "(atanh(s) - s) / s**3 in s**2"),
     Fit("LOG_MEDIUM", log_square, 0, mp.mpf("0.02950"), 3, 53, "the same, for float32 results"),
     Fit("SIN32", odd(mp.sin), 0, QUARTER, 2, 24, "(sin(x) - x) / x**3 in x**2"),
@@ -170,7 +175,7 @@ def exp_table() -> list[list[float]]:
 
 
 def erf_table() -> list[list[float]]:
-    """For each quarter i / 4 the coefficients in u of erf(i / 4 + u), |u| <= 1/8, one row a power; of erf(u) - u for i = 0."""
+    """For each quarter i / 4 the coefficients in u of erf(i / 4 + u), one row a power; of erf(u) - u for i = 0."""
     eighth = mp.mpf(1) / 8
     columns = [[mp.mpf(0), *interpolant(safe(lambda u: mp.erf(u) / u - 1), 0, eighth, 4)]]
     # Lifted towards the end by half an ulp of float32, so that it reaches 1 where the table does.
@@ -223,8 +228,10 @@ def main(arguments: list[str]) -> None:
             print(f"{fit.name:14} degree {fit.degree:2}  {error(fit, coefficients):.1e}")
         lines += [f"# {fit.comment}", f"{fit.name} = (", *(f"    {c!r}," for c in coefficients), ")", ""]
     for name, make, comment in TABLES:
-        rows = [f"    {tuple(row)!r}," for row in make()]
-        lines += [f"# {comment}", f"{name} = (", *rows, ")  # fmt: skip", ""]
+        lines += [f"# {comment}", f"{name} = ("]
+        for row in make():
+            lines += ["    (", *(f"        {entry!r}," for entry in row), "    ),"]
+        lines += [")", ""]
     for name, number, count in SPLITS:
         for bits, suffix in ((24, "32"), (53, "64")):
             lines += [f"{name}_{suffix} = {tuple(parts(number, bits, count))!r}"]

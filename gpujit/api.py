@@ -16,8 +16,7 @@ from gpujit.ir.values import Device, ScriptObject, parse_device
 from gpujit.ops import quantized
 from gpujit.passes.convert_dtype import convert_dtype, convert_weights, floating_dtype
 from gpujit.passes.device import remap_devices
-from gpujit.passes.freeze import FrozenFunction, freeze_object, frozen_methods
-from gpujit.passes.frozen import FrozenReport, clean, optimize_frozen
+from gpujit.passes.frozen_methods import FrozenFunction, frozen_methods
 from gpujit.passes.inline import inlined
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.values import bind_arguments, convert_attribute
@@ -34,7 +33,7 @@ class _Program:
         self.interpreter = Interpreter(self.lowerer)
         self.loaded: reader.Loaded | None = None
         # What freezing did to the module; None before.
-        self.report: FrozenReport | None = None
+        self.report: Any = None
         self._lock = threading.RLock()
 
     def run(self, function: Function, args: list[Any]) -> Any:
@@ -366,7 +365,9 @@ class ScriptModule:
                 dtypes.append(target)
         wanted = [floating_dtype(d) for d in dtypes]
         if len(wanted) > 1 or len(devices) > 1 or any(w is None for w in wanted):
-            raise ArgumentError(f"to() takes at most one dtype and one device, found {[*map(str, (*dtypes, *devices))]}")
+            raise ArgumentError(
+                f"to() takes at most one dtype and one device, found {[*map(str, (*dtypes, *devices))]}"
+            )
         places = [d if isinstance(d, Device) else parse_device(str(d)) for d in devices]
         if places and places[0].type != "cpu":
             raise DeviceError(f"modules run on the CPU; {places[0]} is not available to them")
@@ -446,9 +447,13 @@ def freeze(
         optimize_numerics: fold batch norms, and additions and multiplications of constants, into the weights before
             them, which changes results by rounding.
         preserve_parameters: keep all parameters as attributes.
-    Raises ArgumentError for what is no module, and FreezeError for a module in training mode, an unknown name, or a call
-    through an interface whose object may change.
+    Raises ArgumentError for what is no module, and FreezeError for a module in training mode, an unknown name, or a
+    call through an interface whose object may change.
     """
+    # Loading and running need no passes, which take longer to import than all the rest.
+    from gpujit.passes.freeze import freeze_object
+    from gpujit.passes.frozen import clean, optimize_frozen
+
     object_ = _module_object(mod, "freeze")
     program = _Program(np)
     program.lowerer.rules = mod._program.lowerer.rules
@@ -468,14 +473,16 @@ def run_frozen_optimizations(
         preserved_methods: methods to optimise besides ``forward``.
     Raises FreezeError when the module is not frozen or has no such method.
     """
+    from gpujit.passes.frozen import optimize_frozen
+
     object_ = _module_object(mod, "run_frozen_optimizations")
     methods = object_.type.methods
     names = [*(["forward"] if "forward" in methods else []), *(preserved_methods or ())]
     for name in names:
         if not isinstance(methods.get(name), FrozenFunction):
             raise FreezeError(
-                f"run_frozen_optimizations: {object_.type.name} has no frozen method {name!r}; call gpujit.freeze(module) "
-                f"first. Its methods are {sorted(methods)}"
+                f"run_frozen_optimizations: {object_.type.name} has no frozen method {name!r}; call "
+                f"gpujit.freeze(module) first. Its methods are {sorted(methods)}"
             )
     graphs = {name: methods[name].graph.copy() for name in dict.fromkeys(names)}
     mod._program.report = optimize_frozen(list(graphs.values()), numerics=optimize_numerics)

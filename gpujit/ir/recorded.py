@@ -234,6 +234,7 @@ def _number_dtype(numbers: Sequence[Any], dtype: np.dtype) -> np.dtype:
 
 
 def unified(values: Sequence[Any], dtype: np.dtype | None) -> tuple[list[Expr], int | None]:
+    """Expressions of Recorded values and numbers in ``dtype`` or the one they have in common, and their rank."""
     recorded = [x for x in values if isinstance(x, Recorded)]
     if not recorded and dtype is None:
         raise RecordError(f"{', '.join(map(repr, values))}: none is recorded, so the dtype is not known; give a dtype")
@@ -277,7 +278,7 @@ def _beyond_range(name: str, values: Sequence[Any]) -> Recorded | None:
 
 
 def power(a: Any, b: Any) -> Recorded:
-    # As NumPy does it for scalar exponents of floats.
+    """a ** b; small exponents of floats as NumPy does them."""
     if isinstance(a, Recorded) and kind_of(a.dtype) == 2 and isinstance(b, (int, float)):
         if b == 2:
             return operate("mul", a, a)

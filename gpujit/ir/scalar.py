@@ -193,17 +193,20 @@ def reduce(name: str, x: Expr) -> Expr:
 
 
 def _common_dtype(op: ScalarOp, operands: tuple[Expr, ...]) -> np.dtype:
-    shown = ", ".join(str(x.dtype) for x in operands)
     if len(operands) != op.arity:
-        raise RecordError(f"{op.name} takes {op.arity} operands, found {len(operands)}: {shown}")
+        raise RecordError(f"{op.name} takes {op.arity} operands, found {len(operands)}: {_shown(operands)}")
     dtype = operands[0].dtype
     if any(x.dtype != dtype for x in operands):
-        raise RecordError(f"{op.name}({shown}): operands must have one dtype; cast them first")
+        raise RecordError(f"{op.name}({_shown(operands)}): operands must have one dtype; cast them first")
     if _KIND_LETTERS[kind_of(dtype)] not in op.takes:
-        raise RecordError(f"{op.name}({shown}): not defined on {dtype}; cast the operands first")
+        raise RecordError(f"{op.name}({_shown(operands)}): not defined on {dtype}; cast the operands first")
     if dtype in HALF_TYPES or dtype in FLOAT8_TYPES:
-        raise RecordError(f"{op.name}({shown}): {dtype} is computed in float32; cast the operands first")
+        raise RecordError(f"{op.name}({_shown(operands)}): {dtype} is computed in float32; cast the operands first")
     return dtype
+
+
+def _shown(operands: tuple[Expr, ...]) -> str:
+    return ", ".join(str(x.dtype) for x in operands)
 
 
 def common(dtypes: Iterable[np.dtype]) -> np.dtype:

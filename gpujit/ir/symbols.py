@@ -1,8 +1,9 @@
 """Sizes that are not numbers: integer expressions over symbols, in a normal form, with bounds.
 
-A ``Sym`` is a sum of products of atoms with integer coefficients. Atoms are symbols (``SS(-1)``, a size that is the same
-wherever it stands) and, opaque to arithmetic, ``floordiv``, ``mod``, ``min`` and ``max`` of expressions. Expressions are
-equal when their normal forms are. Text: ``2*SS(-1)*SS(-2)+floordiv(SS(-1), 2)-3``; it parses back, bounds excepted.
+A ``Sym`` is a sum of products of atoms with integer coefficients. Atoms are symbols (``SS(-1)``, a size that is the
+same wherever it stands) and, opaque to arithmetic, ``floordiv``, ``mod``, ``min`` and ``max`` of expressions.
+Expressions are equal when their normal forms are. Text: ``2*SS(-1)*SS(-2)+floordiv(SS(-1), 2)-3``; it parses back,
+bounds excepted.
 """
 
 from __future__ import annotations
@@ -285,7 +286,7 @@ def bounds(size: Size) -> tuple[Bound, Bound]:
     found = size.__dict__.get("bounds")
     if found is None:
         found = size.__dict__["bounds"] = _bounds(size)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _bounds(size: Sym) -> tuple[Bound, Bound]:

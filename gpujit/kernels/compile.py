@@ -11,40 +11,48 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.core import cgutils, types
-from numba.core.compiler import CompilerBase, Flags, compile_extra
-from numba.core.compiler_machinery import PassManager
-from numba.core.errors import NumbaError
-from numba.core.registry import cpu_target
-from numba.core.typed_passes import (
-    AnnotateTypes,
-    NativeLowering,
-    NoPythonBackend,
-    NopythonTypeInference,
-    PreLowerStripPhis,
-)
-from numba.core.untyped_passes import FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
+import numba.core.cgutils
+import numba.core.compiler
+import numba.core.compiler_machinery
+import numba.core.errors
+import numba.core.registry
+import numba.core.typed_passes
+import numba.core.types
+import numba.core.untyped_passes
 
 from gpujit.kernels import simd
 from gpujit.support.errors import InternalError
 
+# Numba annotates too little of itself to be checked against.
+core: Any = numba.core
+typed: Any = numba.core.typed_passes
+untyped: Any = numba.core.untyped_passes
 
-class _KernelCompiler(CompilerBase):  # type: ignore[misc]  # Numba has no type stubs
+
+class _KernelCompiler(core.compiler.CompilerBase):  # type: ignore[misc]
     """Numba's passes that straight loops over numbers and vectors need, and no others."""
 
     def define_pipelines(self) -> list[Any]:
-        pipeline = PassManager("gpujit_kernel")
-        for step in (
-            TranslateByteCode, FixupArgs, IRProcessing, ReconstructSSA, NopythonTypeInference, PreLowerStripPhis,
-            AnnotateTypes, NativeLowering, NoPythonBackend,
-        ):  # fmt: skip
+        pipeline = core.compiler_machinery.PassManager("gpujit_kernel")
+        steps = (
+            untyped.TranslateByteCode,
+            untyped.FixupArgs,
+            untyped.IRProcessing,
+            untyped.ReconstructSSA,
+            typed.NopythonTypeInference,
+            typed.PreLowerStripPhis,
+            typed.AnnotateTypes,
+            typed.NativeLowering,
+            typed.NoPythonBackend,
+        )
+        for step in steps:
             pipeline.add_pass(step, step.__name__)
         pipeline.finalize()
         return [pipeline]
 
 
 def _flags() -> Any:
-    flags = Flags()
+    flags = core.compiler.Flags()
     flags.error_model = "numpy"
     flags.enable_ssa = True
     flags.no_compile = True
@@ -57,24 +65,25 @@ def _flags() -> Any:
 def source_to_ir(source: str, symbol: str, lanes: int | None = None, function: str = "kernel") -> list[str]:
     """Modules of LLVM IR in which ``void symbol(int64 block)`` does what ``function(block)`` of the source says.
 
-    The first holds the kernel, the others what Numba's own functions (such as range) compile to. The source sees the names of ``simd.namespace(lanes)``. It must come from a renderer, never from a file: it is run.
+    The first holds the kernel, the others what Numba's own functions (such as range) compile to. The source sees the
+    names of ``simd.namespace(lanes)``. It must come from a renderer, never from a file: it is run.
     Raises InternalError with Numba's message and the source when Numba refuses it.
     """
     names = simd.namespace(lanes)
     # A program of our own renderers; text from models never reaches this.
     exec(compile(source, f"<kernel {symbol}>", "exec"), names)
-    typing, target = cpu_target.typing_context, cpu_target.target_context
+    typing, target = core.registry.cpu_target.typing_context, core.registry.cpu_target.target_context
     typing.refresh()
     target.refresh()
     library = target.codegen().create_library(symbol)
     modules: list[str] = []
-    library.add_ir_module = lambda module: modules.append(cgutils.normalize_ir_text(str(module)))
+    library.add_ir_module = lambda module: modules.append(core.cgutils.normalize_ir_text(str(module)))
     try:
-        result = compile_extra(
-            typing, target, names[function], (types.int64,), types.void, _flags(), {},
+        result = core.compiler.compile_extra(
+            typing, target, names[function], (core.types.int64,), core.types.void, _flags(), {},
             library=library, pipeline_class=_KernelCompiler,
         )  # fmt: skip
-    except NumbaError as fault:
+    except core.errors.NumbaError as fault:
         raise InternalError(f"Numba refuses a kernel: {fault}\n{source}") from None
     for linked in library._linking_libraries:
         modules.append(str(linked._final_module))

@@ -67,7 +67,9 @@ class Point(Scope):
     ``lanes`` is 1 for what happens once for all lanes.
     """
 
-    def __init__(self, outer: Scope, lanes: int, at: Vector | None, mask: Vector | None, kept_at: Vector | None) -> None:
+    def __init__(
+        self, outer: Scope, lanes: int, at: Vector | None, mask: Vector | None, kept_at: Vector | None
+    ) -> None:
         super().__init__(outer)
         self.lanes, self.at, self.mask, self.kept_at = lanes, at, mask, kept_at
 
@@ -305,6 +307,9 @@ class _Kernel:
                 with self.nested(self.nest.nest_dims) as row:
                     self.column(item, scope, points, sums, row)
                 for v, parts in sums.items():
+                    if self.nest.lane not in self.p.varies[v]:
+                        scope.values[v] = self.e.lane(parts[0].result(), 0)
+                        continue
                     for point, part in zip(points, parts, strict=True):
                         point.values[v] = part.result()
 
@@ -387,7 +392,9 @@ class _Kernel:
             if point.find(v) is not None or v in skipped:
                 continue
             if v in repeated and v in self.kept:
-                point.values[v] = self.e.load(self.kept[v], point.kept_at.value, held(self.p.body[v].dtype), point.lanes)
+                point.values[v] = self.e.load(
+                    self.kept[v], point.kept_at.value, held(self.p.body[v].dtype), point.lanes
+                )
                 continue
             if v in scans:
                 operand = self.wide(self.p.body[v].operand, point)  # type: ignore[union-attr]

@@ -99,7 +99,9 @@ class Nest:
             cost = 20 if isinstance(item, Call) or (isinstance(item, Compute) and item.op in HEAVY) else 1
             if isinstance(item, Load) and next(classes)[0] in (STEPS, ANY):
                 cost = 16
-            below = 0 if isinstance(item, Reduce) and not item.is_scan else sum(found[v] for v in set(operands_of(item)))
+            below = (
+                0 if isinstance(item, Reduce) and not item.is_scan else sum(found[v] for v in set(operands_of(item)))
+            )
             found.append(cost + below)
         return tuple(found)
 
@@ -199,9 +201,7 @@ def plan_nest(
 
 def with_a_dim(program: TileProgram) -> TileProgram:
     """The program of a single point as one over a dim of size 1."""
-    return TileProgram(
-        program.inputs, program.outputs, 1, 0, program.params, program.body, program.effects
-    )
+    return TileProgram(program.inputs, program.outputs, 1, 0, program.params, program.body, program.effects)
 
 
 def _at_zero(i: Index) -> Index:

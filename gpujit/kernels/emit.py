@@ -99,7 +99,7 @@ class KernelBody:
     def carried_loop(
         self, start: Vector | int, stop: Vector | int, step: int, state: Sequence[Vector]
     ) -> Iterator[Carried]:
-        """A loop that carries values: read ``now``, assign ``following``; ``now`` holds the last ones after the loop."""
+        """A loop that carries values: read ``now``, set ``following``; afterwards ``now`` holds the last ones."""
         b = self.builder
         first = self.number(start) if isinstance(start, int) else start
         last = self.number(stop) if isinstance(stop, int) else stop

@@ -83,23 +83,35 @@ class Index:
 
     __rmul__ = __mul__
 
-    def atoms(self) -> set[Atom]:
+    def atoms(self) -> frozenset[Atom]:
         """All atoms in it, those inside div and mod included."""
-        found: set[Atom] = set()
-        for product, _ in self.terms:
-            for atom in product:
-                found.add(atom)
-                for arg in atom.args:
-                    found |= arg.atoms()
-        return found
+        return self._atoms
 
     def dims(self) -> frozenset[int]:
         """The dims it names."""
-        return frozenset(a.number for a in self.atoms() if a.kind == DIM)
+        return self._dims
 
-    def values(self) -> list[Any]:
+    def values(self) -> tuple[Any, ...]:
         """The values it names, in order of their text."""
-        return [a.number for a in sorted(self.atoms(), key=str) if a.kind == VALUE]
+        return self._values
+
+    @cached_property
+    def _atoms(self) -> frozenset[Atom]:
+        found: set[Atom] = set()
+        for product, _ in self.terms:
+            found.update(product)
+            for atom in product:
+                for arg in atom.args:
+                    found |= arg._atoms
+        return frozenset(found)
+
+    @cached_property
+    def _dims(self) -> frozenset[int]:
+        return frozenset(a.number for a in self._atoms if a.kind == DIM)
+
+    @cached_property
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(a.number for a in sorted((a for a in self._atoms if a.kind == VALUE), key=str))
 
     def factor_of(self, dim: int) -> Index | None:
         """What it grows by from one ``d{dim}`` to the next; None when that is not the same everywhere."""

@@ -1,7 +1,8 @@
 """The vector functions by name: each writes LLVM IR for float32 or float64 vectors of any number of lanes.
 
-At most 2 ulp in float32 over the whole range unless a function's line says otherwise, and C's answers at infinities, NaN,
--0.0 and denormals. The polynomials are ours: ci/fit_polynomials.py computes them.
+At most 2 ulp in float32 over the whole range (gelu's two forms: 2 ulp of the argument, as PyTorch's), at most 4 in
+float64, and C's answers at infinities, NaN, -0.0 and denormals. The polynomials are ours:
+ci/fit_polynomials.py computes them.
 """
 
 from __future__ import annotations

@@ -98,8 +98,7 @@ def fmod(e: Emitter, x: Vector, y: Vector) -> Vector:
     rest = e.select(rest < 0, rest + divisor, rest)
     rest = e.select(rest >= divisor, rest - divisor, rest)
     result = e.copysign(e.cast(rest, "float32"), x)
-    result = e.select((e.abs(y) == math.inf) & (e.abs(x) < math.inf), x, result)
-    return result
+    return e.select((e.abs(y) == math.inf) & (e.abs(x) < math.inf), x, result)
 
 
 def remainder(e: Emitter, x: Vector, y: Vector) -> Vector:

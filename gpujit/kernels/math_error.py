@@ -48,12 +48,15 @@ def erfc(e: Emitter, x: Vector) -> Vector:
     wide = e.cast(x, "float64")
     a = e.abs(wide)
     a = e.select(a > (11.0 if single else 28.0), 11.0 if single else 28.0, a)
-    q = (a - 4) / (a + 4)
     square = a * a
     if single:
+        # One reciprocal for both quotients: of (a + 4) * (2 a + 1).
+        weight = e.fma(a, 2.0, 1.0)
+        both = e.reciprocal_medium((a + 4) * weight)
         bell = exp2_of(e, square * -c.LOG2_E_64[0], c.EXP2_MEDIUM)
-        result = e.polynomial(q, c.ERFCX_MEDIUM) / e.fma(a, 2.0, 1.0) * bell
+        result = e.polynomial((a - 4) * weight * both, c.ERFCX_MEDIUM) * ((a + 4) * both) * bell
     else:
+        q = (a - 4) / (a + 4)
         # exp takes the rounded square; what was lost is a factor near 1.
         bell = exp(e, -square) * (1 - e.fma(a, a, -square))
         result = e.polynomial(q, c.ERFCX64) / e.fma(a, 2.0, 1.0) * bell

@@ -61,11 +61,15 @@ def reduced(e: Emitter, x: Vector) -> tuple[Vector, Vector, Vector]:
     return e.fma(r * r, e.polynomial(r, f.exp), r), whole, n
 
 
-def exp_moderate(e: Emitter, x: Vector, careful: bool = False) -> Vector:
-    """exp of a clamped argument, within 1.1 ulp, or 0.7 if ``careful``."""
+def _exp_parts(e: Emitter, x: Vector, careful: bool) -> tuple[Vector, Vector, Vector, Vector]:
+    """(a, b, w, n) with exp(x) = (a + b) * 2**w, ``b`` what ``a`` lost, for a clamped argument; n is w as an integer.
+
+    Without ``careful`` b is less than a few ulp of a, and nothing at all is promised about it.
+    """
     if not e.has_table(x):
         less_one, whole, n = reduced(e, x)
-        return e.scale(less_one + 1, whole, n)
+        near = less_one + 1
+        return near, less_one - (near - 1), whole, n
     # x = w * ln 2 + r with w in sixteenths: this magic number leaves w's fraction in the low four bits.
     magic = 1.5 * 2.0**19
     shifted = e.fma(x, c.LOG2_E_32[0], magic)
@@ -75,12 +79,18 @@ def exp_moderate(e: Emitter, x: Vector, careful: bool = False) -> Vector:
     index = e.bitcast(shifted, "int32")
     power = e.look_up(c.EXP2_TABLE[0], index)
     less_one = e.fma(r * r, e.polynomial(r, c.EXP_SHORT), r)
-    if careful:
-        near = power + e.fma(power, less_one, e.look_up(c.EXP2_TABLE[1], index))
-    else:
-        near = e.fma(power, less_one, power)
-    # scalef rounds its exponent down to a whole number.
-    return e.scale(near, w, index)
+    if not careful:
+        return e.fma(power, less_one, power), less_one, w, index
+    rest = e.fma(power, less_one, e.look_up(c.EXP2_TABLE[1], index))
+    near = power + rest
+    # scalef, which follows, rounds its exponent down to a whole number.
+    return near, rest - (near - power), w, index
+
+
+def exp_moderate(e: Emitter, x: Vector, careful: bool = False) -> Vector:
+    """exp of a clamped argument, within 1.1 ulp, or 0.7 if ``careful`` and the machine has tables."""
+    near, _, w, n = _exp_parts(e, x, careful)
+    return e.scale(near, w, n)
 
 
 def exp(e: Emitter, x: Vector) -> Vector:
@@ -123,25 +133,33 @@ def expm1(e: Emitter, x: Vector) -> Vector:
     return e.copysign(e.select(n == 0, less_one, large), x)
 
 
-def _logistic(e: Emitter, x: Vector, weight: Vector) -> Vector:
-    """weight * sigmoid(x); ``weight`` is x itself or 1."""
+def _logistic(e: Emitter, x: Vector, weight: Vector | None) -> Vector:
+    """weight * sigmoid(x); ``weight`` is x itself, or None for 1."""
     f = FORMATS[x.dtype]
-    usual = weight / (exp_moderate(e, -x, careful=True) + 1)
+    near, lost, w, n = _exp_parts(e, -x, careful=True)
+    bell = e.scale(near, w, n)
+    below = bell + 1
+    # The reciprocal, corrected by what rounding took from the sum.
+    lost = e.scale(lost, w, n) + (1 - (below - bell))
+    ratio = 1 / below
+    ratio = e.fma(-(ratio * lost), ratio, ratio)
+    usual = ratio if weight is None else weight * ratio
 
     def far() -> Vector:
         """As exp(x) is small against 1 here, it is the result; lower than exp needs, for the weight comes first."""
         less_one, whole, n = reduced(e, e.clamp(x, 1.1 * f.low, 0.0))
-        small = e.scale(e.fma(less_one, weight, weight), whole, n)
+        factor = x.like(1.0) if weight is None else weight
+        small = e.scale(e.fma(less_one, factor, factor), whole, n)
         # -inf * 0 is NaN, which PyTorch answers too.
-        small = e.select(x < 1.1 * f.low, weight * 0.0, small)
-        return e.select(x > -f.smooth, weight, e.select(x < f.smooth, small, usual))
+        small = e.select(x < 1.1 * f.low, factor * 0.0, small)
+        return e.select(x > -f.smooth, factor, e.select(x < f.smooth, small, usual))
 
     return e.unless_rare(e.abs(x) > -f.smooth, usual, far)
 
 
 def sigmoid(e: Emitter, x: Vector) -> Vector:
     """1 / (1 + exp(-x)), with small results down to the denormals."""
-    return _logistic(e, x, x.like(1.0))
+    return _logistic(e, x, None)
 
 
 def silu(e: Emitter, x: Vector) -> Vector:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from gpujit.kernels import math_coefficients as c
-from gpujit.kernels.math_exp import FORMATS, exp, exp2_of, power_of_two
+from gpujit.kernels.math_exp import FORMATS, exp2_of, exp_moderate, power_of_two
 from gpujit.kernels.vector import Emitter, Vector
 
 _ROOT_BITS = {"float32": 0x3F3504F3, "float64": 0x3FE6A09E667F3BCD}
@@ -121,7 +121,9 @@ def log1p(e: Emitter, x: Vector) -> Vector:
 
 def softplus(e: Emitter, x: Vector) -> Vector:
     """log(1 + exp(x)), which does not overflow."""
-    rest = log1p(e, exp(e, -e.abs(x)))
+    low = FORMATS[x.dtype].low
+    below = e.select(e.abs(x) > -low, low, -e.abs(x))
+    rest = log1p(e, exp_moderate(e, below, careful=True))
     return e.select(x > 0, x + rest, rest)
 
 
@@ -132,8 +134,9 @@ def log_sigmoid(e: Emitter, x: Vector) -> Vector:
 
 def _log2_medium(e: Emitter, x: Vector) -> Vector:
     """log2 of a positive finite float64 to 30 bits and more, also relative to a small result."""
-    k, f = split(e, x)
-    s = f / (f + 2)
+    # float32's denormals are normal here; 0 and what is not finite is set right by the caller.
+    k, f = split_normal(e, x)
+    s = f * e.reciprocal_medium(f + 2)
     z = s * s
     slope = 2 * c.LOG2_E_64[0]
     return e.fma(e.fma(s * z, e.polynomial(z, c.LOG_MEDIUM), s), slope, k)
@@ -168,7 +171,7 @@ def _log2_double(e: Emitter, x: Vector) -> tuple[Vector, Vector]:
 
 
 def pow(e: Emitter, x: Vector, y: Vector) -> Vector:
-    """``x`` to the ``y``: sign by odd whole ``y``, NaN for negative ``x`` and fractional ``y``, 1 for y = 0 or x = 1."""
+    """``x`` to the ``y``: sign by odd whole ``y``, NaN for ``x < 0`` and fractional ``y``, 1 for y = 0 or x = 1."""
     dtype = x.dtype
     size = e.abs(x)
     # Above this every float is even.

@@ -65,9 +65,10 @@ def _tan_single(e: Emitter, x: Vector) -> Vector:
     whole, n = nearest(e, x, 2 / math.pi)
     first, second, third = c.HALF_PI_32
     near = e.fma(whole, -first, x)
-    r = e.fma(whole, -second, near)
-    # What the remainder lost in rounding counts where the result is a quotient.
-    lost = e.fma(whole, -third, e.fma(whole, -second, near - r))
+    product = whole * second
+    r = near - product
+    # What the remainder lost in rounding counts where the result is large.
+    lost = e.fma(whole, -third, near - r - product - e.fma(whole, second, -product))
     z = r * r
     t = r + e.fma(r * z, e.polynomial(z, c.TAN32), lost)
     result = e.select((n & 1) == 0, t, -1 / t)

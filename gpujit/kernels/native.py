@@ -1,8 +1,8 @@
 """From LLVM IR to machine code that can be called, by llvmlite alone: Numba is never imported here.
 
-A kernel is a C function ``void kernel(int64 block)``; ``block`` is the address of an array of 8-byte arguments (pointers,
-sizes, strides, scalars). Kernels are compiled to an object file, which a later process loads as it is: loading needs
-neither Numba nor LLVM's optimiser. ``run_steps`` runs a list of kernels in one call without the GIL.
+A kernel is a C function ``void kernel(int64 block)``; ``block`` is the address of an array of 8-byte arguments
+(pointers, sizes, strides, scalars). Kernels are compiled to an object file, which a later process loads as it is:
+loading needs neither Numba nor LLVM's optimiser. ``run_steps`` runs a list of kernels in one call without the GIL.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _initialize() -> None:
 
 
 def host_key() -> str:
-    """What an object file depends on besides its source: machine, vector width, LLVM and llvmlite, as one short hash."""
+    """What an object file depends on besides its source: machine, vector width, LLVM, llvmlite; as a short hash."""
     version = ".".join(str(n) for n in llvm.llvm_version_info)
     facts = (*map(str, host()), version, llvmlite.__version__)
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
@@ -62,9 +62,7 @@ def _machine(level: int) -> Any:
     _initialize()
     here = host()
     target = llvm.Target.from_triple(here.triple)
-    return target.create_target_machine(
-        cpu=here.cpu, features=here.features, opt=level, reloc="pic", codemodel="small"
-    )
+    return target.create_target_machine(cpu=here.cpu, features=here.features, opt=level, reloc="pic", codemodel="small")
 
 
 def compile_ir(texts: Sequence[str], optimise: int = 1, level: int = 2) -> bytes:
@@ -151,7 +149,7 @@ class Library:
     """An object file loaded into this process. Its functions live as long as it does."""
 
     def __init__(self, image: bytes) -> None:
-        """Raises InternalError for bytes that are plainly no object file; what came from disk must be unsealed first."""
+        """Raises InternalError for bytes that are plainly no object file; unseal what comes from disk."""
         if not image.startswith(_OBJECT_FILES):
             raise InternalError("the object file cannot be loaded: it does not begin as one")
         _initialize()
@@ -198,7 +196,7 @@ def _jit_machine() -> Any:
 
 
 def pack_block(arguments: Iterable[int | float | np.ndarray]) -> np.ndarray:
-    """An argument block: 8 bytes an argument, integers as int64, floats as float64, arrays by the address of their data."""
+    """An argument block: 8 bytes an argument, integers as int64, floats as float64, arrays by their address."""
     values = list(arguments)
     block = np.empty(len(values), np.int64)
     floats = block.view(np.float64)
@@ -228,7 +226,8 @@ def run_steps(functions: np.ndarray, blocks: np.ndarray) -> None:
 
     The caller keeps the kernels, the blocks and what they point to alive.
     """
-    if functions.dtype != np.int64 or blocks.dtype != np.int64 or functions.shape != blocks.shape or functions.ndim != 1:
+    whole = functions.dtype == blocks.dtype == np.int64
+    if not whole or functions.shape != blocks.shape or functions.ndim != 1:
         raise InternalError(f"steps need two int64 rows of one length, not {functions.shape} and {blocks.shape}")
     if not (functions.flags.c_contiguous and blocks.flags.c_contiguous):
         raise InternalError("the rows of steps must be contiguous")

@@ -1,4 +1,4 @@
-"""Vectors inside Numba functions: types float32x16 and the like, operators, and functions that become LLVM instructions.
+"""Vectors inside Numba functions: types float32x16 and the like, operators, functions that become LLVM instructions.
 
 Generated kernel source reads as arithmetic:
 
@@ -19,17 +19,27 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numba.core.types
+import numba.core.typing.templates
+import numba.extending
 from llvmlite import ir
-from numba.core import types
-from numba.core.typing.templates import AbstractTemplate, infer_global
-from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from gpujit.kernels.math import FUNCTIONS
 from gpujit.kernels.target import host
 from gpujit.kernels.vector import ELEMENTS, I8, Emitter, Vector
 
+# Numba annotates too little of itself to be checked against.
+types: Any = numba.core.types
+templates: Any = numba.core.typing.templates
+extending: Any = numba.extending
 
-class VectorType(types.Type):  # type: ignore[misc]  # Numba has no type stubs
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """A function for generated source that writes its own LLVM instructions: given types, its signature and writer."""
+    return extending.intrinsic(function)
+
+
+class VectorType(types.Type):  # type: ignore[misc]
     """Numba's type of a vector in a register, or of what ``load`` and ``store`` find in memory."""
 
     def __init__(self, dtype: str, lanes: int) -> None:
@@ -55,8 +65,8 @@ def vector_type(dtype: str, lanes: int) -> VectorType:
     return _TYPES[key]
 
 
-@register_model(VectorType)
-class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+@extending.register_model(VectorType)
+class _VectorModel(extending.models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, dmm: Any, fe_type: VectorType) -> None:
         element = ELEMENTS[fe_type.dtype].type
         super().__init__(dmm, fe_type, element if fe_type.lanes == 1 else ir.VectorType(element, fe_type.lanes))
@@ -116,7 +126,7 @@ _UNARY = (operator.neg, operator.invert)
 
 
 def _declare_binary(key: Any, compute: Callable[[Any, Any], Any], mask: bool) -> None:
-    class Template(AbstractTemplate):  # type: ignore[misc]
+    class Template(templates.AbstractTemplate):  # type: ignore[misc]
         def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
             kind = _common(args) if len(args) == 2 else None
             if kind is None:
@@ -124,7 +134,7 @@ def _declare_binary(key: Any, compute: Callable[[Any, Any], Any], mask: bool) ->
             return (vector_type("bool", kind.lanes) if mask else kind)(*_plain(args))
 
     Template.key = key
-    infer_global(key)(Template)
+    templates.infer_global(key)(Template)
 
     def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
         e, kind = _emitter(builder), _common(sig.args)
@@ -132,21 +142,21 @@ def _declare_binary(key: Any, compute: Callable[[Any, Any], Any], mask: bool) ->
         return compute(left, right).value
 
     for left, right in ((VectorType, VectorType), (VectorType, types.Any), (types.Any, VectorType)):
-        lower_builtin(key, left, right)(lower)
+        extending.lower_builtin(key, left, right)(lower)
 
 
 def _declare_unary(key: Any) -> None:
-    class Template(AbstractTemplate):  # type: ignore[misc]
+    class Template(templates.AbstractTemplate):  # type: ignore[misc]
         def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
             return args[0](*args) if len(args) == 1 and isinstance(args[0], VectorType) else None
 
     Template.key = key
-    infer_global(key)(Template)
+    templates.infer_global(key)(Template)
 
     def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
         return key(_value(_emitter(builder), sig.args[0], args[0])).value
 
-    lower_builtin(key, VectorType)(lower)
+    extending.lower_builtin(key, VectorType)(lower)
 
 
 for _op, _compute in _ARITHMETIC.items():
@@ -161,7 +171,7 @@ for _op in _UNARY:
 
 # Functions. `emit` gets the emitter and Vectors (types for type arguments) and returns a Vector, or None.
 
-Emit = Callable[..., Vector | None]
+Emit = Callable[..., Any]
 
 
 def _signature(result: Any, kinds: Sequence[Any], emit: Emit, like: VectorType | None = None) -> tuple[Any, Any]:
@@ -431,11 +441,11 @@ def _math_intrinsic(name: str) -> Any:
     function = FUNCTIONS[name]
 
     def one(typingctx: Any, x: Any) -> Any:
-        return _signature(x, (x,), function) if isinstance(x, VectorType) else None
+        return _signature(x, (x,), lambda e, a: function(e, a)) if isinstance(x, VectorType) else None
 
     def two(typingctx: Any, x: Any, y: Any) -> Any:
         kind = _common((x, y))
-        return None if kind is None else _signature(kind, (x, y), function, kind)
+        return None if kind is None else _signature(kind, (x, y), lambda e, a, b: function(e, a, b), kind)
 
     body = one if function.arity == 1 else two
     body.__name__, body.__qualname__, body.__doc__ = name, name, function.build.__doc__
@@ -448,14 +458,12 @@ math_functions: dict[str, Any] = {name: _math_intrinsic(name) for name in FUNCTI
 def namespace(lanes: int | None = None) -> dict[str, Any]:
     """The names generated source may use: all functions, and types of ``lanes`` lanes (and of 1) as ``float32x16``."""
     lanes = lanes or host().width
-    names: dict[str, Any] = {
-        f.__name__: f
-        for f in (
-            argument, argument_float, load, load_masked, load_strided, load_strided_masked, load_scalar, gather, store,
-            store_stream, store_masked, store_strided, scatter, prefetch, broadcast, iota, tail_mask, cast, bitcast,
-            select, fma, maximum, minimum, absolute, copysign, reduce_sum, reduce_max, reduce_min, any_lane, all_lanes,
-        )
-    } | math_functions  # fmt: skip
+    functions: tuple[Any, ...] = (
+        argument, argument_float, load, load_masked, load_strided, load_strided_masked, load_scalar, gather, store,
+        store_stream, store_masked, store_strided, scatter, prefetch, broadcast, iota, tail_mask, cast, bitcast,
+        select, fma, maximum, minimum, absolute, copysign, reduce_sum, reduce_max, reduce_min, any_lane, all_lanes,
+    )  # fmt: skip
+    names: dict[str, Any] = {f.__name__: f for f in functions} | math_functions
     for dtype in ELEMENTS:
         for n in {1, lanes}:
             names[f"{dtype}x{n}"] = vector_type(dtype, n)

@@ -353,18 +353,18 @@ def _reduce_fault(program: TileProgram, item: Reduce) -> str | None:
 
 def _compute_fault(program: TileProgram, item: Compute) -> str | None:
     dtypes = [program.body[v].dtype for v in item.operands]
-    shown = ", ".join(map(str, dtypes))
-    if item.op == "cast":
-        return None if len(dtypes) == 1 else "cast takes one operand"
-    if item.op == "where":
-        return None if dtypes == [BOOL_, item.dtype, item.dtype] else f"where({shown}) giving {item.dtype}"
     op = SCALAR_OPS.get(item.op)
-    if op is None:
+    if item.op == "cast":
+        fits = len(dtypes) == 1
+    elif item.op == "where":
+        fits = dtypes == [BOOL_, item.dtype, item.dtype]
+    elif op is None:
         return f"there is no scalar operation {item.op!r}"
-    fits = len(dtypes) == op.arity and all(d == dtypes[0] for d in dtypes) and "bifc"[kind_of(dtypes[0])] in op.takes
-    if not fits or item.dtype != (BOOL_ if op.result == "bool" else dtypes[0]):
-        return f"{item.op}({shown}) giving {item.dtype}"
-    return None
+    else:
+        fits = len(dtypes) == op.arity and all(d == dtypes[0] for d in dtypes)
+        fits = fits and "bifc"[kind_of(dtypes[0])] in op.takes
+        fits = fits and item.dtype == (BOOL_ if op.result == "bool" else dtypes[0])
+    return None if fits else f"{item.op}({', '.join(map(str, dtypes))}) giving {item.dtype}"
 
 
 def _effect_fault(program: TileProgram, effect: Effect) -> str | None:

@@ -4,7 +4,7 @@ An ``Emitter`` stands at a place in an LLVM function; a ``Vector`` is a value th
 lanes, one lane being a scalar. The same code therefore serves intrinsics inside Numba functions and kernels written as
 LLVM IR directly. Needs llvmlite alone.
 
-Arithmetic carries the fast-math flag ``contract`` only when the emitter is told so; exact sequences are emitted without.
+Arithmetic carries the fast-math flag ``contract`` only when the emitter is told so; exact sequences have none.
 NaN and infinities always mean what they mean, so ``nnan`` and ``ninf`` never appear.
 """
 
@@ -234,4 +234,4 @@ def _code(kind: ir.Type) -> str:
     """LLVM's name of a vector type in the name of an intrinsic."""
     element = kind.element
     names = {HALF: "f16", FLOAT: "f32", DOUBLE: "f64"}
-    return f"v{kind.count}{names[element] if element in names else f'i{element.width}'}"
+    return f"v{kind.count}{names[element] if element in names else 'i' + str(element.width)}"

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from llvmlite import ir
 
 from gpujit.kernels.vector_types import ELEMENTS, FLOAT, I32, Number, Splat, Vector, lanes_of
+
+
+@lru_cache(4096)
+def _constant(dtype: str, lanes: int, number: Number, sign: float) -> ir.Value:
+    element = ELEMENTS[dtype]
+    if element.kind == "f":
+        with np.errstate(over="ignore"):
+            number = float(np.float32(number)) if element.bits == 32 else float(number)
+    else:
+        number = int(number)
+    scalar = ir.Constant(element.type, number)
+    return scalar if lanes == 1 else Splat(lanes_of(element.type, lanes), scalar)
 
 
 class LaneEmitter:
@@ -29,16 +43,8 @@ class LaneEmitter:
 
     def constant(self, dtype: str, lanes: int, number: Number) -> Vector:
         """``number`` rounded to the element type, in every lane."""
-        element = ELEMENTS[dtype]
-        if element.kind == "f":
-            with np.errstate(over="ignore"):
-                number = float(np.float32(number)) if element.bits == 32 else float(number)
-        else:
-            number = int(number)
-        scalar = ir.Constant(element.type, number)
-        if lanes == 1:
-            return Vector(self, scalar, dtype, 1)
-        return Vector(self, Splat(lanes_of(element.type, lanes), scalar), dtype, lanes)
+        # -0.0 equals 0.0, so its sign is part of what is remembered.
+        return Vector(self, _constant(dtype, lanes, number, math.copysign(1, number)), dtype, lanes)
 
     def iota(self, dtype: str, lanes: int) -> Vector:
         """0, 1, 2, ... by lane."""
@@ -54,7 +60,7 @@ class LaneEmitter:
         undefined = ir.Constant(lanes_of(scalar.element.type, lanes), ir.Undefined)
         first = self.builder.insert_element(undefined, scalar.value, ir.Constant(I32, 0))
         order = ir.Constant(lanes_of(I32, lanes), [0] * lanes)
-        return Vector(self, self.builder.shufflelanes_of(first, undefined, order), scalar.dtype, lanes)
+        return Vector(self, self.builder.shuffle_vector(first, undefined, order), scalar.dtype, lanes)
 
     def call(self, name: str, result: ir.Type, arguments: Sequence[ir.Value]) -> ir.Value:
         """A call of an LLVM intrinsic or of a C function, declared where needed."""
@@ -163,6 +169,11 @@ class LaneEmitter:
         x = x * self.bitcast((first + bias) << mantissa, x.dtype)
         return x * self.bitcast((n - first + bias) << mantissa, x.dtype)
 
+    def reciprocal_medium(self, x: Vector) -> Vector:
+        """1 / x of float64 to 44 bits, for numbers whose reciprocal float32 can hold: twice as fast as to divide."""
+        r = self.cast(1 / self.cast(x, "float32"), "float64")
+        return self.fma(self.fma(-x, r, 1.0), r, r)
+
     def rsqrt14(self, x: Vector) -> Vector:
         """1 / sqrt(x) to 14 bits, exact at 0, infinity and NaN; for machines with AVX-512."""
         return self._avx512("rsqrt14", [x], masked=False)
@@ -188,8 +199,8 @@ class LaneEmitter:
     def cast(self, x: Vector, dtype: str) -> Vector:
         """``x`` as another element type, as PyTorch's CPU kernels convert.
 
-        Float to integer truncates; NaN and what does not fit become the most negative number of int32 or int64, whose low
-        bits narrower integers take. Wider integers wrap. Anything but zero, NaN included, is true.
+        Float to integer truncates; NaN and what does not fit become the most negative number of int32 or int64, whose
+        low bits narrower integers take. Wider integers wrap. Anything but zero, NaN included, is true.
         """
         if dtype == x.dtype:
             return x
@@ -231,7 +242,7 @@ class LaneEmitter:
         order = ir.Constant(lanes_of(I32, size), list(range(which * size, which * size + size)))
         if size == 1:
             return self.lane(x, which)
-        return Vector(self, self.builder.shufflelanes_of(x.value, x.value, order), x.dtype, size)
+        return Vector(self, self.builder.shuffle_vector(x.value, x.value, order), x.dtype, size)
 
     def join(self, low: Vector, high: Vector) -> Vector:
         """Twice the lanes: those of ``low``, then those of ``high``."""
@@ -241,7 +252,7 @@ class LaneEmitter:
             both = self.builder.insert_element(first, high.value, ir.Constant(I32, 1))
             return Vector(self, both, low.dtype, 2)
         order = ir.Constant(lanes_of(I32, 2 * low.lanes), list(range(2 * low.lanes)))
-        return Vector(self, self.builder.shufflelanes_of(low.value, high.value, order), low.dtype, 2 * low.lanes)
+        return Vector(self, self.builder.shuffle_vector(low.value, high.value, order), low.dtype, 2 * low.lanes)
 
     def lane(self, x: Vector, which: int) -> Vector:
         """One lane as a scalar."""

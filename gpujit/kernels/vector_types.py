@@ -39,7 +39,7 @@ ELEMENTS: dict[str, Element] = {
 }  # fmt: skip
 
 
-class Splat(ir.Constant):
+class Splat(ir.Constant):  # type: ignore[misc]  # llvmlite has no type stubs
     """One number in every lane, written in one word: sixteen of them would be most of a kernel's text."""
 
     def __init__(self, kind: ir.Type, scalar: ir.Constant) -> None:

@@ -347,7 +347,7 @@ def resize_as_in_place(xp: Any, x: Array, the_template: Array, memory_format: in
     return _resize(x, list(the_template.shape), memory_format, "aten::resize_as_")
 
 
-@library("aten::set_.source_Tensor(Tensor(a!) self, Tensor source) -> Tensor(a!)", half="native")
+@library("aten::set_.source_Tensor(Tensor(a!) self, Tensor source) -> Tensor(a!)", half="native", may_alias=True)
 def set_source(xp: Any, x: Array, source: Array) -> Array:
     """``self`` when it already is ``source``'s memory. Raises OpError else: an array can't move to other memory."""
     if x is source or (x.shape == source.shape and x.strides == source.strides and xp.may_share_memory(x, source)):

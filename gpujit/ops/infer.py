@@ -316,6 +316,9 @@ def _guesses(op: Op, args: tuple[Any, ...], size: Size = None) -> Iterator[tuple
                 return (value,)
             if isinstance(plain, T.ListType):
                 tried: tuple[Any, ...] = tuple([v] * n for v in _TRIED.get(plain.element, ()) for n in (1, 2, 3))
+                if plain.element == T.INT:
+                    # Numbers that do not fit the other arguments say nothing; unknown ones may.
+                    tried = (*([SOME_INT] * n for n in (1, 2, 3, 4)), *tried)
             else:
                 tried = _TRIED.get(plain, ())
             return (*tried, None) if optional else tried or (value,)

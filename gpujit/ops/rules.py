@@ -239,9 +239,9 @@ def _broadcast_live(a: Any, b: Any) -> Size:
         a, b = b, a
     # What is beside a number above 1 is that number or 1.
     if type(b) is int:
-        return a if b == 1 else b  # type: ignore[no-any-return]
+        return a if b == 1 else b
     if b is None:
-        return a if (symbols.bounds(a.size)[0] or 0) > 1 else None  # type: ignore[no-any-return]
+        return a if (symbols.bounds(a.size)[0] or 0) > 1 else None
     if a.size == b.size:
         return a  # type: ignore[no-any-return]
     if (symbols.bounds(a.size)[0] or 0) > 1:

@@ -211,6 +211,8 @@ def convolved(
     x: TensorType, w: TensorType, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, rank: int, op: str
 ) -> TensorType:
     """The result of a convolution over the last ``rank`` dims. Raises ShapeError, DTypeError."""
+    if rank < 1:
+        raise ShapeError(f"{op}: weight has {rank + 2} dims, expected at least 3")
     shape, kernel = need_rank(x, (rank + 1, rank + 2), op), need_rank(w, (rank + 2,), op, "weight")
     dtype = _one_dtype(op, x, w)
     channels = shape[-rank - 1]

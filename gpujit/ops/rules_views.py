@@ -33,7 +33,7 @@ from gpujit.ops.rules import (
     texts,
     times,
 )
-from gpujit.ops.symbolic import NotKnown, is_live, slice_length
+from gpujit.ops.symbolic import NotKnown, greatest, is_live, slice_length
 from gpujit.support.errors import ShapeError
 
 # ------------------------------------------------------------------------------------------------------ new shapes
@@ -719,6 +719,8 @@ def arange_count(start: Any, end: Any, step: Any, exact: bool) -> Size:
     """How many numbers lead from ``start`` to before ``end``; None when a bound is not known."""
     if not is_known([start, end, step]):
         return None
+    if is_live([start, end]):
+        return greatest((end - start + (step - 1)) // step, 0) if type(step) is int and step > 0 else None  # type: ignore[no-any-return]
     if exact:
         start, end, step = int(start), int(end), int(step)
     if step == 0:
@@ -734,7 +736,7 @@ def arange_count(start: Any, end: Any, step: Any, exact: bool) -> Size:
 def _range_type(start: Any, end: Any, step: Any, dtype: Any) -> TensorType:
     bounds = (start, end, step)
     if dtype is None:
-        kinds = [v.type if isinstance(v, Unknown) else type(v) for v in bounds]
+        kinds = [v.type if isinstance(v, Unknown) else int if is_live(v) else type(v) for v in bounds]
         if None in kinds:
             found: Any = FLOAT32 if float in kinds else None
         else:

@@ -118,7 +118,7 @@ class Live:
 
     __int__ = __index__ = __float__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __abs__ = _refuse
     __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __floor__ = __ceil__ = _refuse
-    __hash__ = _refuse  # type: ignore[assignment]
+    __hash__ = _refuse
 
 
 def live(size: Any) -> Any:

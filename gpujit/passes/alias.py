@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.printer import SUBGRAPH
-from gpujit.passes.effects import has_effect, inner_nodes, is_deterministic, is_pure, may_raise
+from gpujit.passes.effects import acts, has_effect, inner_nodes, is_deterministic, is_pure, may_raise
 from gpujit.passes.points_to import Locations, PointsTo
 
 __all__ = ["AliasAnalysis", "has_effect", "is_deterministic", "is_pure", "may_raise"]
@@ -85,12 +85,16 @@ class AliasAnalysis:
 
     def makes_escaping(self, node: Node) -> bool:
         """Whether memory that the node makes each time it runs may be reached from outside."""
-        return bool(self._widened(self._memory.made_by(node)) & self._reachable())
+        made = self._memory.made_by(node) & ~self._memory.tuples
+        return bool(self._widened(made) & self._reachable())
 
     def escapes(self, value: Value) -> bool:
         """Whether the value's own memory may be reached from outside: from the graph's inputs and outputs, attributes,
-        constants, or what an unknown operator was given."""
-        return bool(self._own(value) & self._reachable())
+        constants, or what an unknown operator was given. Of a tuple, no memory itself, what it holds counts."""
+        mask = self._own(value)
+        if mask & self._memory.tuples:
+            mask = self._all_of(value) & ~self._memory.tuples
+        return bool(mask & self._reachable())
 
     def is_written(self, value: Value) -> bool:
         """Whether any node may write memory of the value or of what it contains."""
@@ -275,7 +279,7 @@ class AliasAnalysis:
         touched = self._all_reads(node) | writes
         for value in node.outputs:
             touched |= self._all_of(value)
-        effect = has_effect(node)
+        effect = acts(node) or any(map(acts, inner_nodes(node)))
         for top in crossed:
             parts = [top, *inner_nodes(top)]
             if without in parts:
@@ -291,7 +295,7 @@ class AliasAnalysis:
                         reads |= self._all_of(value)
                     if writes & reads:
                         return True
-                if effect and not each.blocks and has_effect(each):
+                if effect and acts(each):
                     return True
         return False
 

@@ -72,6 +72,8 @@ class _Attention:
     mask: Value | None = None
     hidden: bool | None = None
     fill: float = 0.0
+    # Tensors that scale whole rows of scores, so that they may scale the query instead.
+    factors: list[Value] = field(default_factory=list)
     # All nodes of the pattern whose results nobody else may read, last one first.
     parts: list[Node] = field(default_factory=list)
 
@@ -162,13 +164,16 @@ def _step(found: _Attention, node: Node, name: str) -> Value | str:
         return node.inputs[0]
     if name in _SCALES:
         factor = _factor(node)
-        if factor is None:
+        if factor is not None:
+            found.scale *= factor
+        elif name == "aten::mul.Tensor" and isinstance(node.inputs[1].type, T.TensorType):
+            found.factors.append(node.inputs[1])
+        else:
             return "the scores are scaled by what is no constant"
-        found.scale *= factor
         return node.inputs[0]
     if found.mask is not None:
         return "there are two masks"
-    scaled = found.scale != 1.0
+    scaled = found.scale != 1.0 or bool(found.factors)
     if name == "aten::add.Tensor" and is_int(number_of(node.inputs[2]), 1):
         a, b = node.inputs[:2]
         if not _leads_to_product(a):
@@ -182,7 +187,7 @@ def _step(found: _Attention, node: Node, name: str) -> Value | str:
         if number is NOT_CONSTANT or isinstance(number, complex):
             return "hidden scores become what is no constant"
         found.mask, found.fill = node.inputs[mask], float(number)
-        if scaled and not (found.fill == -np.inf and found.scale > 0):
+        if scaled and not (found.fill == -np.inf and found.scale > 0 and not found.factors):
             return "the mask is scaled as well"
         return node.inputs[scores]
     return f"the scores come from {node.kind}"
@@ -239,7 +244,7 @@ def _match_baddbmm(found: _Attention, node: Node, alias: AliasAnalysis) -> str |
         return "the product is scaled by what is no constant"
     # With beta=0 what is added counts for nothing, not even its NaNs.
     if number_of(beta) != 0:
-        if number_of(beta) != 1 or found.scale != 1.0 or found.mask is not None:
+        if number_of(beta) != 1 or found.scale != 1.0 or found.factors or found.mask is not None:
             return "the mask is scaled as well, or there are two masks"
         found.mask = added
     found.scale *= float(factor)
@@ -277,6 +282,14 @@ def _check(found: _Attention, scores: Value, alias: AliasAnalysis, dtype: np.dty
     for value in (found.query, found.key, found.value):
         if not has_dtype(value, dtype) or rank_of(value) != rank:
             return f"query, key and value need one dtype and the rank of the scores, found {value.type}"
+    for factor in found.factors:
+        sizes, wanted = shape_of(factor), shape_of(found.query)
+        fits = sizes and wanted and len(sizes) <= len(wanted) and sizes[-1] == 1
+        pairs = zip(reversed(sizes or ()), reversed(wanted or ()), strict=False)
+        if not fits or any(a != 1 and (a is None or a != b) for a, b in pairs):
+            return f"the scores are scaled by {factor.type}, which may not be one number for each row"
+        if not has_dtype(factor, dtype) or alias.is_written(factor):
+            return f"the scores are scaled by {factor.type}, which may be written or have another dtype"
     if found.mask is None:
         return None
     mask = found.mask
@@ -323,7 +336,9 @@ def _replace(node: Node, found: _Attention) -> None:
     def number(value: object, type_: T.Type) -> Value:
         return constant_before(node, value, type_)
 
-    key, mask = found.key, found.mask
+    query, key, mask = found.query, found.key, found.mask
+    for factor in found.factors:
+        query = insert_op(node, "aten::mul.Tensor", (query, factor), node)
     if found.key_is_transposed:
         key = insert_op(node, "aten::transpose.int", (key, number(-2, T.INT), number(-1, T.INT)), node)
     if mask is None:
@@ -338,7 +353,7 @@ def _replace(node: Node, found: _Attention) -> None:
         node,
         _SDPA,
         (
-            found.query, key, found.value, mask, number(0.0, T.FLOAT), number(False, T.BOOL),
+            query, key, found.value, mask, number(0.0, T.FLOAT), number(False, T.BOOL),
             number(found.scale, T.FLOAT), number(False, T.BOOL),
         ),
         node,

@@ -1,7 +1,7 @@
-"""What a module's methods do with its attributes: which are assigned, which are written in place, which objects get away.
+"""What a module's methods do with its attributes: which they assign, which they write in place, which objects get away.
 
-Objects are followed from ``self`` through ``prim::GetAttr``. An object used in any other way (put into a list, returned,
-chosen by an if) has got away: somebody unseen may read or write all it holds.
+Objects are followed from ``self`` through ``prim::GetAttr``. An object used in any other way (put into a list,
+returned, chosen by an if) has got away: somebody unseen may read or write all it holds.
 """
 
 from __future__ import annotations

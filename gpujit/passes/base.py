@@ -87,6 +87,26 @@ def changes_made() -> int:
     return _spent.get()
 
 
+class Edits:
+    """Counts the independent edits of one run of a pass against the fuel; the last one is left to the pass itself."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(self) -> None:
+        self._pending = 0
+
+    def may_edit(self) -> bool:
+        """Whether fuel is left for one more edit."""
+        limit = config.pass_limit
+        return limit is None or _spent.get() + self._pending < limit
+
+    def count(self) -> None:
+        """Say that an edit was made."""
+        if self._pending:
+            spend()
+        self._pending = 1
+
+
 def declined(pass_name: str, node: Node, reason: str) -> None:
     """Log why a pass left a node as it is."""
     log.debug("%s: %s left as it is: %s", pass_name, node, reason)

@@ -13,7 +13,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ops.registry import Op
 from gpujit.passes.alias import AliasAnalysis
-from gpujit.passes.base import graph_pass
+from gpujit.passes.base import graph_pass, may_change, spend
 from gpujit.passes.effects import BUILT_IN, entry_of, inner_nodes
 from gpujit.passes.nodes import constant_before, like
 from gpujit.passes.tuples import replace_value
@@ -46,7 +46,8 @@ class _Follower:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.changed = False
-        self.replaced: list[Value] = []
+        # Containers that may have lost their last reader, in order.
+        self.replaced: dict[Value, None] = {}
         self._alias: AliasAnalysis | None = None
         self._original = {v for node in graph.all_nodes() for v in node.outputs if _is_container(v.type)}
         self._never_changes: dict[Value, bool] = {}
@@ -55,7 +56,7 @@ class _Follower:
         if self._original:
             self.block(self.graph.block, _State())
             # Containers in containers: the outer one first.
-            for value in reversed(self.replaced):
+            for value in reversed(list(self.replaced)):
                 if not value.uses:
                     value.node.destroy()
         return self.changed
@@ -160,10 +161,9 @@ class _Follower:
         return True
 
     def remove(self, node: Node) -> None:
-        sources = {v for v in node.inputs if _is_container(v.type)}
+        self.replaced.update(dict.fromkeys(v for v in node.inputs if _is_made(v)))
         node.destroy()
         self.changed = True
-        self.replaced += [v for v in sources if not v.uses and v not in self.replaced and _is_made(v)]
 
     def compute(self, node: Node, op: Op, state: _State) -> bool:
         """Do what the node would do with the containers it is given, if all it looks at is known."""
@@ -190,6 +190,10 @@ class _Follower:
         results = [result] if len(node.outputs) == 1 else []
         if len(results) != len(node.outputs) or not all(_is_known(r, v.type) for r, v in zip(results, node.outputs)):
             return False
+        if not may_change(int(self.changed)):
+            return False
+        if self.changed:
+            spend()
         self.note(node, op, args, followed, results, state)
         return True
 
@@ -201,7 +205,7 @@ class _Follower:
                 return _UNKNOWN
             if isinstance(content, dict):
                 return dict(content)
-            if formal.has_var or formal.element == T.ANY:
+            if formal.has_var or formal == T.ListType(T.ANY):
                 return list(content)
             constants = [v.constant() for v in content if v.is_constant]
             usable = len(constants) == len(content) and all(type(c) in _SCALARS for c in constants)
@@ -265,13 +269,13 @@ def _is_known(result: Any, t: T.Type) -> bool:
     """Whether a result can be made of values and constants of the graph."""
     if isinstance(result, Value) or result is None:
         return True
-    if isinstance(result, (list, dict)):
-        if len(result) > MAX_ELEMENTS or not _is_container(t):
-            return False
-        if isinstance(t, T.DictType):
-            return all(_is_known(k, t.key) and _is_known(v, t.value) for k, v in result.items())
-        assert isinstance(t, T.ListType)
-        return all(_is_known(x, t.element) for x in result)
+    if isinstance(result, dict):
+        return isinstance(t, T.DictType) and all(
+            _is_known(k, t.key) and _is_known(v, t.value) for k, v in result.items()
+        )
+    if isinstance(result, list):
+        short = len(result) <= MAX_ELEMENTS
+        return short and isinstance(t, T.ListType) and all(_is_known(x, t.element) for x in result)
     if isinstance(result, tuple):
         return isinstance(t, T.TupleType) and len(t.elements) == len(result) and all(
             map(_is_known, result, t.elements)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -29,6 +29,7 @@ def floating_dtype(value: Any) -> np.dtype[Any] | None:
 
     Raises DTypeError for a dtype that is not floating-point.
     """
+    found: np.dtype[Any] | None
     if isinstance(value, str):
         name = value.removeprefix("torch.")
         name = _ALIASES.get(name, name)
@@ -75,7 +76,7 @@ def convert_weights(root: ScriptObject, dtype: np.dtype[Any]) -> None:
         module.set(name, value)
 
 
-def _is_floating(value: Any) -> bool:
+def _is_floating(value: Any) -> TypeGuard[np.ndarray]:
     return isinstance(value, np.ndarray) and is_tensor_dtype(value.dtype) and code_of(value.dtype) in FLOATING
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gpujit.ir import types as T
+from gpujit.ir.dtypes import BY_CODE, kind_of, numpy_dtype
 from gpujit.ir.graph import Block, Graph, Node
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.ir.schema import Schema
-from gpujit.ir.types import NONE, TensorType
+from gpujit.ir.types import NONE
 from gpujit.ir.verify import misfit
 from gpujit.ops import table
 from gpujit.ops.registry import Op
@@ -76,6 +78,7 @@ BUILT_IN: dict[str, BuiltIn] = {
     "prim::Exit": BuiltIn(has_effect=True, may_raise=True),
     "prim::CallFunction": BuiltIn(has_effect=True, may_raise=True),
     "prim::CallMethod": BuiltIn(has_effect=True, may_raise=True),
+    "prim::FusionGroup": BuiltIn(may_raise=True),
     "prim::fork": BuiltIn(may_raise=True),
     "prim::awaitable": BuiltIn(may_raise=True),
     "aten::wait": BuiltIn(may_raise=True),
@@ -208,14 +211,31 @@ def _may_raise_itself(node: Node) -> bool:
         return _built_in(node).may_raise
     if op.never_raises:
         return False
-    # With complete types broadcasting and promotion were checked when the types were inferred.
-    return not (op.kind == "pointwise" and op.form == "functional" and not op.refuse and _is_typed(node))
+    # With complete types broadcasting was checked when the types were inferred; kinds of numbers may still be refused.
+    if op.kind != "pointwise" or op.form != "functional" or not _is_typed(node):
+        return True
+    return bool(op.refuse) and any(_KINDS.get(v.type, _kind(v.type)) in op.refuse for v in node.inputs)
+
+
+# What a refusal calls the numbers of a type.
+_KINDS: dict[T.Type, str] = {T.BOOL: "bool", T.INT: "integer", T.FLOAT: "floating", T.COMPLEX: "complex"}
+_KIND_NAMES = ("bool", "integer", "floating", "complex")
+
+
+def _kind(t: T.Type) -> str | None:
+    if not isinstance(t, T.TensorType) or t.dtype is None or BY_CODE[t.dtype].dtype is None:
+        return None
+    return _KIND_NAMES[kind_of(numpy_dtype(t.dtype))]
 
 
 def _is_typed(node: Node) -> bool:
-    def complete(t: object) -> bool:
-        return not isinstance(t, TensorType) or (t.dtype is not None and t.shape is not None and None not in t.shape)
+    """Whether all tensors have known dtypes and shapes, and everything else is a number or None."""
 
-    return all(complete(v.type) for v in node.inputs) and all(
-        isinstance(v.type, TensorType) and complete(v.type) for v in node.outputs
-    )
+    def complete(t: T.Type) -> bool:
+        if isinstance(t, T.TensorType):
+            # Quantised tensors have rules of their own.
+            plain = t.dtype is not None and BY_CODE[t.dtype].dtype is not None
+            return plain and t.shape is not None and None not in t.shape
+        return t in _KINDS or t == T.NONE
+
+    return all(complete(v.type) for v in (*node.inputs, *node.outputs))

@@ -16,6 +16,7 @@ from gpujit.ir import types as T
 from gpujit.ir.dtypes import code_of, is_tensor_dtype
 from gpujit.ir.graph import Node
 from gpujit.ir.values import Device, EnumValue, is_int64, namedtuple_class
+from gpujit.ir.verify import holds
 from gpujit.ops import table
 from gpujit.ops.containers import dict_key
 from gpujit.ops.infer import infer, is_expensive
@@ -159,6 +160,11 @@ def _unpack(node: Node, args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(args[0])
 
 
+def _cast(node: Node, args: Sequence[Any]) -> tuple[Any, ...]:
+    # In a branch that is never taken the value may be another: a constant of it would not fit its readers.
+    return (args[0],) if holds(args[0], node.output.type) else ()
+
+
 def _make_dict(node: Node, args: Sequence[Any]) -> tuple[Any, ...]:
     return (dict(zip(map(dict_key, args[::2]), args[1::2], strict=True)),)
 
@@ -171,7 +177,7 @@ _BUILDERS: dict[str, Callable[[Node, Sequence[Any]], tuple[Any, ...]]] = {
     "prim::ListUnpack": _unpack,
     "prim::TupleIndex": lambda node, args: (args[0][args[1]],),
     "prim::TupleSlice": lambda node, args: (tuple(args[0][node.attributes["beg"] : node.attributes["end"]]),),
-    "prim::unchecked_cast": lambda node, args: (args[0],),
+    "prim::unchecked_cast": _cast,
     "prim::EnumName": lambda node, args: (args[0].name,),
     "prim::EnumValue": lambda node, args: (args[0].value,),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value
-from gpujit.passes.base import graph_pass, may_change, spend
+from gpujit.passes.base import Edits, graph_pass
 from gpujit.passes.blocks import drop_carried, drop_output, is_within, nodes_of_kind
 
 UNINITIALISED = "prim::Uninitialized"
@@ -19,14 +19,14 @@ def simplify_exits(graph: Graph) -> bool:
     """Let results of ifs and loops that are uninitialised on one side be what they are on the other, where that is
     known outside; drop what loops carry for nobody."""
     changed = False
+    edits = Edits()
     while True:
         found = False
         for node in reversed(nodes_of_kind(graph, ("prim::If", "prim::Loop"))):
-            if not may_change():
-                return changed
+            if not edits.may_edit():
+                return changed or found
             if _simplify_if(node) if node.kind == "prim::If" else _simplify_loop(node):
-                if changed or found:
-                    spend()
+                edits.count()
                 found = True
         for node in nodes_of_kind(graph, (UNINITIALISED,)):
             if not node.output.uses:

@@ -20,7 +20,7 @@ from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.values import Device, EnumValue
 from gpujit.ir.verify import holds
 from gpujit.passes.alias import AliasAnalysis
-from gpujit.passes.base import declined, graph_pass, may_change, spend
+from gpujit.passes.base import Edits, declined, graph_pass
 from gpujit.passes.blocks import drop_output, negated, splice
 from gpujit.passes.decide import decided
 from gpujit.passes.evaluate import evaluate, is_known_kind, is_mutable, is_number_to_arithmetic
@@ -43,8 +43,10 @@ def repeated(folder: Callable[[Graph], Folder], graph: Graph) -> bool:
     Where a branch that writes is gone, more is known of what it wrote into.
     """
     changed = False
+    edits = Edits()
     for _ in range(_MAX_WALKS):
         walk = folder(graph)
+        walk.edits = edits
         changed |= walk.run()
         if not walk.restructured:
             break
@@ -70,6 +72,7 @@ class Folder:
     def __init__(self, graph: Graph, analysis: AliasAnalysis | None = None) -> None:
         self.graph = graph
         self.changed = False
+        self.edits = Edits()
         # Whether a branch or a loop was taken out.
         self.restructured = False
         self.known: dict[Value, Any] = {}
@@ -178,11 +181,10 @@ class Folder:
         self._computed.append(node)
 
     def may_edit(self) -> bool:
-        """Whether fuel is left; counts the edits before this one."""
-        if not may_change():
+        """Whether fuel is left for the edit that the caller then makes."""
+        if not self.edits.may_edit():
             return False
-        if self.changed:
-            spend()
+        self.edits.count()
         self.changed = True
         return True
 

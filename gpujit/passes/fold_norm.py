@@ -1,7 +1,7 @@
 """Batch norms and arithmetic with constants folded into the weights of the convolution or linear layer before them.
 
-New weights are computed in float32 (float64 for float64 weights) and stored in the dtype of the old ones. What is not
-folded is left as it is, with a reason. A convolution's output is taken to have a batch dimension: only then does a batch
+New weights are computed in float32 (float64 for float64 weights) and stored in the dtype of the old ones. What is
+not folded is left as it is, with a reason. A convolution's output is taken to have a batch dimension: only then does a batch
 norm after it normalise the channels the weights are of.
 """
 
@@ -40,7 +40,7 @@ class Layer:
 
     @property
     def channels(self) -> int:
-        return self.weight.shape[self.axis] * self.groups
+        return int(self.weight.shape[self.axis]) * self.groups
 
     def along_channels(self, scale: np.ndarray) -> np.ndarray:
         """``scale``, one number per output channel or one for all, in a shape that multiplies the weight."""
@@ -233,7 +233,9 @@ def _lost(exact: np.ndarray, weight: np.ndarray, layer: Layer) -> str:
     axes = tuple(i for i in range(exact.ndim) if i != layer.axis)
     error = np.abs(rounded - exact).max(axis=axes, initial=0)
     largest = np.abs(exact).max(axis=axes, initial=0)
-    return f"the new weights lose precision in {weight.dtype}" if (error > _EPS[weight.dtype.name] * largest).any() else ""
+    return (
+        f"the new weights lose precision in {weight.dtype}" if (error > _EPS[weight.dtype.name] * largest).any() else ""
+    )
 
 
 def _set_constant(node: Node, index: int, array: np.ndarray) -> None:
@@ -316,7 +318,9 @@ def _operand(node: Node, user: Node, layer: Layer, ranks: Ranks, commutes: bool)
     if not isinstance(value, np.ndarray) or not (_is_floating(value) or value.dtype.kind in "iub"):
         return "the other operand is neither a real array nor a number"
     if value.ndim and _is_floating(value) and value.dtype != layer.weight.dtype:
-        return f"the other operand is {value.dtype}, the weights {layer.weight.dtype}: the result's dtype is the wider one"
+        return (
+            f"the other operand is {value.dtype}, the weights {layer.weight.dtype}: the result's dtype is the wider one"
+        )
     if value.ndim >= layer.rank and ranks.of(node.output) != layer.rank:
         return f"the other operand has {value.ndim} dimensions, and whether the layer's output has them is not known"
     if value.ndim > layer.rank:

@@ -6,7 +6,7 @@ The module given is left as it is: objects are made anew, weights are shared unl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import code_of, is_tensor_dtype
 from gpujit.ir.graph import Graph, Node, Value
-from gpujit.ir.module import Function, named_modules
+from gpujit.ir.module import named_modules
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.ir.values import Device, EnumValue, QTensor, ScriptObject, SparseTensor
 from gpujit.ir.verify import holds
@@ -31,10 +31,10 @@ from gpujit.passes.attributes import (
     scopes_of,
 )
 from gpujit.passes.evaluate import is_number_to_arithmetic
+from gpujit.passes.frozen_methods import FrozenFunction
 from gpujit.passes.frozen_objects import Cloner
 from gpujit.passes.inline import inline, inlined
 from gpujit.support.errors import FreezeError
-
 
 Clean = Callable[[Graph], bool]
 
@@ -390,31 +390,7 @@ def _rebuild(root: ScriptObject, methods: Sequence[Method], kept: _Kept, facts: 
         if owner is method.owner.type:
             # An object that got away keeps its class, whose methods are the old ones.
             continue
-        owner.methods[method.name] = FrozenFunction(
-            method.owner.type.methods[method.name], owner, method.graph
-        )
+        owner.methods[method.name] = FrozenFunction(method.owner.type.methods[method.name], owner, method.graph)
     t, old = new_root.type, root.type
     t.forward_pre_hooks, t.forward_hooks = old.forward_pre_hooks, old.forward_hooks
     return new_root
-
-
-class FrozenFunction(Function):
-    """A method made by freezing: it has a graph of its own and no source."""
-
-    __slots__ = ()
-
-    def __init__(self, function: Function, owner: T.ClassType, graph: Graph) -> None:
-        schema = function.schema
-        first = replace(schema.arguments[0], type=owner, text=str(owner))
-        changed = replace(schema, arguments=(first, *schema.arguments[1:]))
-        super().__init__(function.name, lambda: changed, lambda: graph)
-
-
-def frozen_methods(root: ScriptObject) -> Iterator[tuple[T.ClassType, str, FrozenFunction]]:
-    """Class, name and function of all methods below a module that freezing made."""
-    for _, module in named_modules(root):
-        for name, function in module.type.methods.items():
-            if isinstance(function, FrozenFunction):
-                yield module.type, name, function
-
-

@@ -60,7 +60,7 @@ def until_unchanged(graph: Graph, passes: Sequence[Callable[[Graph], bool]]) -> 
 
 @dataclass(eq=False)
 class FrozenReport:
-    """``folded``: nodes that went into the weights before them. ``refused``: a line for each that could not, and why."""
+    """``folded``: how many nodes went into the weights before them. ``refused``: why others could not, a line each."""
 
     folded: int = 0
     refused: list[str] = field(default_factory=list)

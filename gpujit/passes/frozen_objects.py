@@ -94,15 +94,18 @@ class Cloner:
         if isinstance(old, ScriptObject):
             return self.object(old)
         if isinstance(old, (list, dict)):
-            found = self.values.get(id(old))
-            if found is None:
-                found = self.values[id(old)] = type(old)()
-                self.kept.append(old)
-                if isinstance(old, list):
-                    found.extend(self.value(v, own_memory) for v in old)
-                else:
-                    found.update((k, self.value(v, own_memory)) for k, v in old.items())
-            return found
+            if id(old) in self.values:
+                return self.values[id(old)]
+            self.kept.append(old)
+            if isinstance(old, list):
+                copied: list[Any] = []
+                self.values[id(old)] = copied
+                copied.extend(self.value(v, own_memory) for v in old)
+                return copied
+            entries: dict[Any, Any] = {}
+            self.values[id(old)] = entries
+            entries.update((k, self.value(v, own_memory)) for k, v in old.items())
+            return entries
         if isinstance(old, tuple):
             items = [self.value(v, own_memory) for v in old]
             if all(a is b for a, b in zip(items, old, strict=True)):

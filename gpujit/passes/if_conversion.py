@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
+from gpujit.ops.infer import infer
+from gpujit.ops.registry import Op
 from gpujit.passes.alias import AliasAnalysis
-from gpujit.passes.base import declined, graph_pass, may_change, spend
+from gpujit.passes.base import Edits, declined, graph_pass
 from gpujit.passes.blocks import body_size, nodes_of_kind, splice
 from gpujit.passes.effects import entry_of, is_pure, may_raise
-from gpujit.passes.nodes import insert_op
+from gpujit.passes.nodes import insert_op, known
+from gpujit.support.errors import DTypeError, ShapeError
 
 # Nodes on one side, besides constants.
 MAX_SIDE = 4
@@ -27,6 +30,7 @@ def convert_ifs(graph: Graph) -> bool:
     something a caller sees.
     """
     changed = False
+    edits = Edits()
     analysis: AliasAnalysis | None = None
     for node in reversed(nodes_of_kind(graph, ("prim::If",))):
         if node.inputs[0].node.kind != "aten::Bool" or not node.outputs:
@@ -36,10 +40,9 @@ def convert_ifs(graph: Graph) -> bool:
         if reason is not None:
             declined("if_conversion", node, reason)
             continue
-        if not may_change():
+        if not edits.may_edit():
             break
-        if changed:
-            spend()
+        edits.count()
         _convert(node)
         changed = True
         analysis = None
@@ -86,9 +89,37 @@ def _why_not_side(block: Block) -> str | None:
         if node.kind == "prim::Constant":
             continue
         entry = entry_of(node)
-        if entry is None or entry.kind not in ("pointwise", "prim") or not is_pure(node) or may_raise(node):
+        if entry is None or not is_pure(node) or not _is_safe(node, entry):
             return f"{node.kind} on one side may fail, has effects or is not cheap"
     return None
+
+
+def _is_safe(node: Node, entry: Op) -> bool:
+    """Whether computing a node that would not have run costs little and cannot fail."""
+    if entry.kind == "prim":
+        return not may_raise(node)
+    if entry.kind != "pointwise" or entry.form != "functional":
+        return False
+    try:
+        # Checks shapes and dtypes as the operator would.
+        found = infer(entry, [known(v) for v in node.inputs])
+    except (ShapeError, DTypeError):
+        return False
+    # On integers an operator may fail for single numbers (divisors, exponents).
+    return (
+        isinstance(found, T.TensorType)
+        and found.dtype in _FLOATING
+        and found.shape is not None
+        and None not in found.shape
+        and all(_is_complete(v.type) for v in node.inputs)
+    )
+
+
+def _is_complete(t: T.Type) -> bool:
+    return not isinstance(t, T.TensorType) or (t.dtype is not None and t.shape is not None and None not in t.shape)
+
+
+_FLOATING = (5, 6, 7, 15)
 
 
 def _are_alike(sides: list[Value], rank: int) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
-from gpujit.passes.base import graph_pass, may_change, spend
+from gpujit.passes.base import Edits, graph_pass
 from gpujit.passes.blocks import all_blocks, drop_output, is_empty, is_within, negated, splice
 from gpujit.passes.effects import is_pure, may_raise
 from gpujit.passes.nodes import insert_op
@@ -26,6 +26,7 @@ def simplify_ifs(graph: Graph) -> bool:
     Work that may raise or that writes stays in its branch, in its order.
     """
     changed = False
+    edits = Edits()
     while True:
         found = False
         for block in reversed(all_blocks(graph)):
@@ -33,21 +34,20 @@ def simplify_ifs(graph: Graph) -> bool:
                 continue
             for node in list(block.nodes):
                 if node.kind == "prim::If" and node.block is block:
-                    found |= _simplify(node, changed or found)
+                    found |= _simplify(node, edits)
         if not found:
             return changed
         changed = True
 
 
-def _simplify(node: Node, counted: bool) -> bool:
-    """Apply every rule that fits to one if; ``counted`` says whether the pass has changed something before."""
+def _simplify(node: Node, edits: Edits) -> bool:
+    """Apply every rule that fits to one if."""
     changed = False
     for rule in _RULES:
-        if node.block is None or not may_change():
+        if node.block is None or not edits.may_edit():
             break
         if rule(node):
-            if counted or changed:
-                spend()
+            edits.count()
             changed = True
     return changed
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
-from gpujit.passes.base import declined, graph_pass, may_change, spend
+from gpujit.passes.base import Edits, declined, graph_pass
 from gpujit.passes.blocks import body_size, copy_before, nodes_of_kind
 from gpujit.passes.fold import MISSING, Folder, repeated
 from gpujit.passes.nodes import constant_before, insert_op
@@ -52,14 +52,14 @@ def unroll_constant_loops(graph: Graph) -> bool:
 def unroll_loops(graph: Graph) -> bool:
     """Unroll loops of up to 8 known trips whole, and other counted loops with small bodies 8 trips at a time."""
     changed = False
+    edits = Edits()
     while True:
         changed |= unroll_whole(graph, SHORT)
         found = False
         # Inner loops first: their copies then count in the size of the outer ones.
         for loop in reversed(nodes_of_kind(graph, ("prim::Loop",))):
-            if may_change() and unroll_partly(loop):
-                if changed or found:
-                    spend()
+            if edits.may_edit() and unroll_partly(loop):
+                edits.count()
                 found = True
         if not found:
             return changed
@@ -98,7 +98,7 @@ class _Unroller(Folder):
         if most < 1 or (most < trips and self.value_of(body.returns[0]) is True):
             declined(self.pass_name, node, f"{trips} trips of {size} nodes are over the limits")
             return False
-        if not may_change():
+        if not self.edits.may_edit():
             return False
         return self._copy_trips(node, trips, most, size)
 

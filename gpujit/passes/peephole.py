@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir import types as T
-from gpujit.ir.dtypes import BFLOAT16, FLOAT32, FLOAT64
+from gpujit.ir.dtypes import BFLOAT16, FLOAT32, FLOAT64, kind_of
 from gpujit.ir.graph import Node, Value
 from gpujit.ops.numbers import INT_MAX
 from gpujit.passes.peephole_facts import (
@@ -118,6 +118,7 @@ CASTS = (
               return (%y)""",
         after="graph(%x, %a1, %a2, %a3, %a4, %b1, %b2, %b3, %b4):\n  return (%x)",
         unless=_loses_digits,
+        may_copy=True,
     ),
 )
 
@@ -138,6 +139,24 @@ def _channels_last(m: Match) -> str | None:
     return None if is_int(constant_of(m["f"]), 0) else "the memory format may be another than the plain one"
 
 
+def _is_complex(m: Match) -> str | None:
+    dtype = dtype_of(m["x"])
+    return None if dtype is not None and kind_of(dtype) < 3 else "it may be complex"
+
+
+def _before_product(op: str, arguments: str, at: str) -> Rule:
+    """``contiguous`` before a product of matrices, which reads any layout and gives a plain one."""
+    names = ", ".join(f"%{a}" for a in arguments.split())
+    given = names.replace(f"%{at}", "%c")
+    others = ", ".join(f"%{a}" for a in arguments.split() if a != at)
+    # The copy may have other readers.
+    return Rule(
+        f"{op}-of-contiguous-{at}",
+        before=f"graph(%{at}, %f, {others}):\n  %c = aten::contiguous(%{at}, %f)\n  %y = aten::{op}({given})\n  return (%y)",
+        after=f"graph(%{at}, %c, {others}):\n  %y = aten::{op}({names})\n  return (%y)",
+    )
+
+
 def _after_contiguous(op: str, arity: int, other: str) -> Rule:
     """``contiguous`` before an operator on shapes, which ``other`` does on any memory."""
     parameters = ", ".join(f"%a{i}" for i in range(1, arity))
@@ -147,6 +166,7 @@ def _after_contiguous(op: str, arity: int, other: str) -> Rule:
         before=f"{graph}\n  %c = aten::contiguous(%x, %f)\n  %y = aten::{op}(%c, {parameters})\n  return (%y)",
         after=f"{graph}\n  %y = aten::{other}(%x, {parameters})\n  return (%y)",
         unless=_channels_last,
+        may_copy=True,
     )
 
 
@@ -171,6 +191,14 @@ COPIES = (
         unless=_other_format,
         same_memory=True,
     ),
+    itself("resolve-conj", "aten::resolve_conj", 1, _is_complex, same_memory=True),
+    itself("resolve-neg", "aten::resolve_neg", 1, _is_complex, same_memory=True),
+    itself("lift-fresh", "aten::lift_fresh", 1, same_memory=True),
+    _before_product("linear", "x w b", "x"),
+    _before_product("matmul", "x w", "x"),
+    _before_product("matmul", "x w", "w"),
+    _before_product("bmm", "x w", "x"),
+    _before_product("bmm", "x w", "w"),
     _after_contiguous("view", 2, "reshape"),
     _after_contiguous("reshape", 2, "reshape"),
     _after_contiguous("flatten", 3, "flatten"),
@@ -252,6 +280,7 @@ def _reshaped_twice(inner: str, inner_arity: int, outer: str, result: str) -> Ru
               return (%y)""",
         after=f"graph(%x{a}, %s):\n  %y = aten::{result}(%x, %s)\n  return (%y)",
         unless=_is_dtype_view,
+        may_copy=inner in ("reshape", "flatten"),
     )
 
 

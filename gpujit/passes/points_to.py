@@ -1,18 +1,14 @@
-"""Which memory each value of a graph may point to: inclusion constraints, solved to a fixed point.
+"""Which memory each value of a graph may point to.
 
-Memory is a set of locations: one for each node that makes some (all runs of a node in a loop share it), and one for
-each type of what comes from outside (inputs, attributes, results of unknown calls). A set of locations is an int with a
-bit for each. Containers are locations too; what they hold is kept by field: the position in a tuple, the attribute's
-name in an object, None (any) in lists and dicts. Ints, strings and other values that nothing can change have none.
-
-The order of nodes plays no part: a set holds what may be pointed to at any time of any run.
-Source: Andersen 1994, "Program Analysis and Specialization for the C Programming Language", chapter 4.
+Memory is a set of locations: one for each node that makes some (all runs of a node in a loop share it), and those of
+what comes from outside. Ints, strings and other values that nothing can change have none. Each node adds constraints,
+which ``points_to_solver`` solves; the order of nodes plays no part: a set holds what may be pointed to at any time of
+any run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
 
 from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
@@ -21,72 +17,12 @@ from gpujit.ir.schema import AliasInfo
 from gpujit.ops.registry import Op
 from gpujit.passes.constant_memory import ConstantMemory
 from gpujit.passes.effects import entry_of, hidden_writes
+from gpujit.passes.points_to_solver import Field, Locations, Solver, has_location
 
-Locations = int
-Field = int | str | None
-
-# What a location can be. "any" passes every filter.
-CATEGORIES = ("tensor", "list", "dict", "tuple", "object", "box", "other", "any")
-_CONTAINERS = ("list", "dict", "tuple", "object", "box", "any")
-
-_IMMUTABLE = frozenset(
-    (
-        T.INT, T.FLOAT, T.COMPLEX, T.BOOL, T.NUMBER, T.STR, T.NONE, T.DEVICE, T.FUNCTION, T.QSCHEME, T.ANY_ENUM,
-    )
-)  # fmt: skip
-_SPECIAL: dict[T.Type, tuple[str, ...]] = {
-    T.ANY: CATEGORIES, T.UNKNOWN: CATEGORIES, T.ANY_LIST: ("list",), T.ANY_TUPLE: ("tuple",),
-    T.ANY_CLASS: ("object",),
-}  # fmt: skip
-# Their values are those of other types.
-_NO_LOCATION = (T.OptionalType, T.UnionType, T.InterfaceType, T.VarType)
+__all__ = ["Locations", "PointsTo"]
 
 
-def bits(mask: Locations) -> Iterator[int]:
-    """Positions of the bits that are set, lowest first."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
-class _Copy(NamedTuple):
-    target: int
-    source: int
-    allowed: Locations
-
-
-class _Load(NamedTuple):
-    target: int
-    source: int
-    field: Field
-    allowed: Locations
-    # What is read out of containers that come from outside: of inputs, and of the program's own attributes.
-    given: Locations
-    held: Locations
-
-
-class _Store(NamedTuple):
-    container: int
-    source: int
-    field: Field
-
-
-class _Leak(NamedTuple):
-    source: int
-
-
-class _Arrive(NamedTuple):
-    """The result of an unknown call: anything from outside, and whatever was given away."""
-
-    target: int
-    allowed: Locations
-
-
-_Constraint = _Copy | _Load | _Store | _Leak | _Arrive
-
-
-class PointsTo:
+class PointsTo(Solver):
     """The locations of every value of a graph and of the subgraphs its nodes hold.
 
     Args:
@@ -94,32 +30,16 @@ class PointsTo:
     """
 
     def __init__(self, graph: Graph, frozen: bool = False) -> None:
-        self.frozen = frozen
-        self.outside: Locations = 0
-        # What the outside world got hold of: stored in its containers, or given to unknown calls.
-        self.leaked: Locations = 0
-        self.containers: Locations = 0
-        self.contents: list[dict[Field, Locations]] = []
+        super().__init__(frozen)
         # Nodes that write, with what they write; of nodes with blocks only the inner ones.
         self.writes: dict[Node, Locations] = {}
-        self._category: dict[str, Locations] = dict.fromkeys(CATEGORIES, 0)
-        self._categories_of: dict[T.Type, tuple[str, ...]] = {}
-        self._from_outside: dict[tuple[Any, ...], int] = {}
-        self._outside_types: dict[int, T.Type] = {}
-        self._given: Locations = 0
-        self._held: Locations = 0
-        self._sets: list[Locations] = []
         self._variables: dict[Value, int] = {}
-        self._constraints: list[_Constraint] = []
         self._constants = ConstantMemory()
-        self._constant_locations: dict[int, int] = {}
         self._written: list[tuple[Node, int, bool]] = []
-        self._has_unknown = False
         self._unknown: list[Node] = []
         self._done: set[Node] = set()
         self._made: dict[Node, Locations] = {}
         self._current: Node | None = None
-        self._pending: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._graphs = [graph]
         for each in self._graphs:
             self._graphs += _subgraphs(each)
@@ -130,9 +50,12 @@ class PointsTo:
                         self._constants.add(node.attributes.get("value"))
         self._meet_types()
         for value in graph.inputs:
-            self._sets[self._variable(value)] |= self.outside_of(value.type, "given")
+            # The program's own objects come in as arguments too.
+            origin = "held" if self.categories(value.type) == ("object",) else "given"
+            self._sets[self._variable(value)] |= self.outside_of(value.type, origin)
         self._block(graph.block)
         self._solve(self._constraints)
+        self._find_writes()
 
     # ------------------------------------------------------------------------------------------------ answers
 
@@ -149,105 +72,6 @@ class PointsTo:
         """The memory a node makes itself, whenever it runs."""
         return self._made.get(node, 0) & ~self.outside
 
-    def reach(self, mask: Locations) -> Locations:
-        """The locations and all they contain, at any depth."""
-        todo = mask & self.containers
-        while todo:
-            found = 0
-            for location in bits(todo):
-                for held in self.contents[location].values():
-                    found |= held
-                kind = self._outside_types.get(location)
-                if kind is not None:
-                    found |= self._inside(kind)
-            if self._has_unknown and todo & (self.outside | self.leaked):
-                found |= self.outside | self.leaked
-            todo = found & ~mask & self.containers
-            mask |= found
-        return mask
-
-    def categories(self, t: T.Type) -> tuple[str, ...]:
-        """What values of the type can be; empty when nothing in them can be changed or shared."""
-        found = self._categories_of.get(t)
-        if found is None:
-            found = self._categories_of[t] = _categories(t)
-        return found
-
-    def outside_of(self, t: T.Type, origin: str) -> Locations:
-        """Locations of what comes from outside as a value of the type."""
-        mask = 0
-        for member in T.members_of(t):
-            categories = self.categories(member)
-            if not categories:
-                continue
-            if member in _SPECIAL or isinstance(member, (T.InterfaceType, T.VarType)):
-                whole = self.outside if not self.frozen else self._given if origin == "given" else self._held
-                mask |= whole & self._allowed(member)
-            else:
-                mask |= 1 << self._outside_location(member, origin)
-        if self.frozen and origin == "held" and "tensor" in self.categories(t):
-            # An attribute that became a constant may still be read as an attribute.
-            for location in self._constant_locations.values():
-                mask |= 1 << location
-        return mask
-
-    # ----------------------------------------------------------------------------------------- locations, sets
-
-    def _location(self, category: str) -> int:
-        location = len(self.contents)
-        bit = 1 << location
-        self.contents.append({})
-        if self._current is not None:
-            self._made[self._current] = self._made.get(self._current, 0) | bit
-        self._category[category] |= bit
-        if category in _CONTAINERS:
-            self.containers |= bit
-        return location
-
-    def _outside_location(self, t: T.Type, origin: str) -> int:
-        if not self.frozen:
-            origin = ""
-        key = (_key(t), origin)
-        found = self._from_outside.get(key)
-        if found is None:
-            self._current = None
-            (category, *_) = self.categories(t)
-            found = self._from_outside[key] = self._location(category)
-            self._outside_types[found] = t
-            self.outside |= 1 << found
-            if origin == "given":
-                self._given |= 1 << found
-            elif origin == "held":
-                self._held |= 1 << found
-        return found
-
-    def _inside(self, t: T.Type) -> Locations:
-        """What a container from outside holds of the outside world."""
-        children = t.children()
-        if not children and self.categories(t) != ("tensor",):
-            return self.outside | self.leaked
-        mask = 0
-        for child in children:
-            mask |= self.outside_of(child, "given") | self.outside_of(child, "held")
-        return mask
-
-    def _allowed(self, t: T.Type) -> Locations:
-        """All locations that a value of the type may point to."""
-        mask = self._category["any"]
-        for category in self.categories(t):
-            mask |= self._category[category]
-        return mask
-
-    def _variable(self, value: Value) -> int:
-        found = self._variables.get(value)
-        if found is None:
-            found = self._variables[value] = self._new_variable()
-        return found
-
-    def _new_variable(self, locations: Locations = 0) -> int:
-        self._sets.append(locations)
-        return len(self._sets) - 1
-
     def _meet_types(self) -> None:
         """Make a location for each type of the outside world that occurs, so that "anything" means all of them."""
         types = {v.type for graph in self._graphs for v in graph.inputs}
@@ -257,11 +81,7 @@ class PointsTo:
         types.add(T.TENSOR)
         for t in types:
             for part in T.walk(t):
-                if (
-                    self.categories(part)
-                    and part not in _SPECIAL
-                    and not isinstance(part, (T.OptionalType, T.UnionType))
-                ):
+                if has_location(part):
                     if not isinstance(part, (T.InterfaceType, T.VarType)):
                         self._outside_location(part, "given")
                         self._outside_location(part, "held")
@@ -269,102 +89,11 @@ class PointsTo:
             # An interface or Any may hold an object of a class that no value has.
             self._outside_location(T.ClassType("object"), "held")
 
-    # --------------------------------------------------------------------------------------------- constraints
-
-    def _copy(self, target: int, source: int, t: T.Type) -> None:
-        self._pending.append((self._add_copy, (target, source, t)))
-
-    def _add_copy(self, target: int, source: int, t: T.Type) -> None:
-        self._constraints.append(_Copy(target, source, self._allowed(t)))
-
-    def _load(self, target: int, source: int, field: Field, t: T.Type) -> None:
-        self._pending.append((self._add_load, (target, source, field, t)))
-
-    def _add_load(self, target: int, source: int, field: Field, t: T.Type) -> None:
-        given, held = self.outside_of(t, "given"), self.outside_of(t, "held")
-        self._constraints.append(_Load(target, source, field, self._allowed(t), given, held))
-
-    def _store(self, container: int, source: int, field: Field) -> None:
-        self._constraints.append(_Store(container, source, field))
-
-    def _pass_through(self, target: int, source: int, t: T.Type) -> None:
-        """``target`` may be ``source`` or anything directly inside it, as far as the type allows."""
-        self._copy(target, source, t)
-        self._load(target, source, None, t)
-
-    def _solve(self, constraints: Sequence[_Constraint]) -> None:
-        # Filters are taken once all locations are there.
-        for add, arguments in self._pending:
-            add(*arguments)
-        self._pending.clear()
-        sets, contents = self._sets, self.contents
-        changed = True
-        while changed:
-            changed = False
-            for c in constraints:
-                if isinstance(c, _Copy):
-                    new = sets[c.source] & c.allowed & ~sets[c.target]
-                    if new:
-                        sets[c.target] |= new
-                        changed = True
-                elif isinstance(c, _Load):
-                    new = self._loaded(c) & ~sets[c.target]
-                    if new:
-                        sets[c.target] |= new
-                        changed = True
-                elif isinstance(c, _Store):
-                    held, into = sets[c.source], sets[c.container] & self.containers
-                    if not held:
-                        continue
-                    for location in bits(into):
-                        fields = contents[location]
-                        old = fields.get(c.field, 0)
-                        if held & ~old:
-                            fields[c.field] = old | held
-                            changed = True
-                    if into & (self.outside | self.leaked):
-                        changed |= self._leak(held)
-                elif isinstance(c, _Leak):
-                    changed |= self._leak(sets[c.source])
-                else:
-                    new = (self.outside | self.leaked) & c.allowed & ~sets[c.target]
-                    if new:
-                        sets[c.target] |= new
-                        changed = True
-            if self.leaked:
-                changed |= self._leak(self.leaked)
-        self._find_writes()
-
-    def _loaded(self, c: _Load) -> Locations:
-        source = self._sets[c.source] & self.containers
-        if not source:
-            return 0
-        found = 0
-        for location in bits(source):
-            fields = self.contents[location]
-            if not fields:
-                continue
-            if c.field is None:
-                for held in fields.values():
-                    found |= held
-            else:
-                found |= fields.get(c.field, 0) | fields.get(None, 0)
-        if source & self.outside:
-            if not self.frozen:
-                found |= c.given
-            else:
-                if source & self._given:
-                    found |= c.given
-                if source & self._held:
-                    found |= c.held
-        if self._has_unknown and source & (self.outside | self.leaked):
-            found |= self.outside | self.leaked
-        return found & c.allowed
-
-    def _leak(self, mask: Locations) -> bool:
-        new = self.reach(mask) & ~self.leaked & ~self.outside
-        self.leaked |= new
-        return bool(new)
+    def _variable(self, value: Value) -> int:
+        found = self._variables.get(value)
+        if found is None:
+            found = self._variables[value] = self._new_variable()
+        return found
 
     def _find_writes(self) -> None:
         for node, variable, inside in self._written:
@@ -379,6 +108,13 @@ class PointsTo:
         if self.categories(value.type):
             self._written.append((node, self._variable(value), inside))
             self.writes.setdefault(node, 0)
+
+    def _make_location(self, category: str) -> int:
+        """New memory, made by the node at hand."""
+        location = self._location(category)
+        assert self._current is not None
+        self._made[self._current] = self._made.get(self._current, 0) | 1 << location
+        return location
 
     # ---------------------------------------------------------------------------------------------------- nodes
 
@@ -399,6 +135,7 @@ class PointsTo:
             fresh = self._pending or self._constraints[first:]
             if fresh:
                 self._solve(self._constraints)
+                self._find_writes()
         return self._variable(value)
 
     def _block(self, block: Block) -> None:
@@ -469,7 +206,7 @@ class PointsTo:
         if not categories:
             return None
         variable = self._variable(output)
-        self._sets[variable] |= 1 << self._location(categories[0] if len(categories) == 1 else "any")
+        self._sets[variable] |= 1 << self._make_location(categories[0] if len(categories) == 1 else "any")
         return variable
 
     def _construct(self, node: Node) -> None:
@@ -551,13 +288,10 @@ class PointsTo:
             taken += block.params
         for value in given:
             if self.categories(value.type):
-                self._constraints.append(_Leak(self._variable(value)))
+                self._give_away(self._variable(value))
         for value in taken:
             if self.categories(value.type):
-                self._pending.append((self._add_arrive, (self._variable(value), value.type)))
-
-    def _add_arrive(self, target: int, t: T.Type) -> None:
-        self._constraints.append(_Arrive(target, self._allowed(t)))
+                self._arrive(self._variable(value), value.type)
 
     # ------------------------------------------------------------------------------------------------ operators
 
@@ -603,6 +337,9 @@ class PointsTo:
         op: Op,
     ) -> None:
         variable = self._variable(output)
+        if op.may_alias:
+            for value in tracked:
+                self._pass_through(variable, self._variable(value), output.type)
         if alias is not None and "*" not in alias.before:
             for name in alias.before:
                 for value, inside in marked.get(name, ()):
@@ -632,14 +369,14 @@ class PointsTo:
         # Results that are objects or of any type may hold on to what they were made of.
         shares = op.may_alias or op.kind == "prim" or not isinstance(output.type, (T.TensorType, T.ListType))
         self._fresh(variable, output.type, tracked if shares else ())
-        if op.may_alias or (shares and not output.type.children()):
+        if shares and not output.type.children():
             for value in tracked:
                 self._pass_through(variable, self._variable(value), output.type)
 
     def _fresh(self, variable: int, t: T.Type, held: Sequence[Value]) -> None:
         """Point to new memory of the type; containers hold new elements and, directly or not, ``held``."""
         categories = self.categories(t)
-        self._sets[variable] |= 1 << self._location(categories[0] if len(categories) == 1 else "any")
+        self._sets[variable] |= 1 << self._make_location(categories[0] if len(categories) == 1 else "any")
         parts = t.children()
         if not parts and not isinstance(t, T.TensorType):
             # An object, or a value of any type.
@@ -685,39 +422,3 @@ _HANDLERS: dict[str, Callable[[PointsTo, Node], None]] = {
 def _subgraphs(graph: Graph) -> list[Graph]:
     found = (node.attributes.get(SUBGRAPH) for node in graph.all_nodes())
     return [g for g in found if isinstance(g, Graph)]
-
-
-def _categories(t: T.Type) -> tuple[str, ...]:
-    if t in _IMMUTABLE or isinstance(t, T.EnumType):
-        return ()
-    special = _SPECIAL.get(t)
-    if special is not None:
-        return special
-    if isinstance(t, T.TensorType):
-        return ("tensor",)
-    if isinstance(t, T.ListType):
-        return ("list",)
-    if isinstance(t, T.DictType):
-        return ("dict",)
-    if isinstance(t, T.TupleType):
-        # A tuple cannot be changed; without anything changeable inside it is a plain value.
-        return ("tuple",) if any(map(_categories, t.elements)) else ()
-    if isinstance(t, (T.ClassType, T.InterfaceType)):
-        return ("object",)
-    if isinstance(t, T.BoxType):
-        return ("box",)
-    if isinstance(t, (T.OptionalType, T.UnionType)):
-        return tuple(dict.fromkeys(c for m in t.children() for c in _categories(m)))
-    return CATEGORIES if isinstance(t, T.VarType) else ("other",)
-
-
-def _key(t: T.Type) -> Any:
-    """Equal for types whose values may be one object: what is known of tensors does not matter."""
-    if isinstance(t, T.TensorType):
-        return "tensor"
-    if isinstance(t, T.TupleType):
-        return ("tuple", *map(_key, t.elements))
-    children = t.children()
-    if children:
-        return (type(t), *map(_key, children))
-    return t

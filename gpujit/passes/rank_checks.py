@@ -1,7 +1,7 @@
 """What a model checks once about a tensor's rank is known from there on.
 
-Scripted layers refuse inputs of a wrong rank (``if x.dim() != 4: raise``). What runs after such a check may count on it,
-and so may, through operators that keep the rank, what was computed before: of a row of checks the first one stays.
+Scripted layers refuse inputs of a wrong rank (``if x.dim() != 4: raise``). What runs after such a check may count on
+it, and so may, through operators that keep the rank, what was computed before: of a row of checks the first one stays.
 """
 
 from __future__ import annotations
@@ -77,29 +77,27 @@ class _Walker:
 
     def infer(self, node: Node) -> None:
         op = entry_of(node)
-        if op is None or not any(_is_untyped(v) for v in node.outputs):
+        if op is None or len(node.outputs) != 1 or not _is_untyped(node.output) or len(op.schema.returns) != 1:
             return
-        types = self.types(node, op)
-        for value, t in zip(node.outputs, types, strict=True):
-            old = value.type
-            if not isinstance(t, T.TensorType) or not isinstance(old, T.TensorType) or t.shape is None:
-                continue
-            value.type = replace(old, shape=t.shape, dtype=t.dtype if old.dtype is None else old.dtype)
+        t, old = self.type(node, op), node.output.type
+        if isinstance(t, T.TensorType) and isinstance(old, T.TensorType) and t.shape is not None:
+            node.output.type = replace(old, shape=t.shape, dtype=t.dtype if old.dtype is None else old.dtype)
             self.changed = True
 
-    def types(self, node: Node, op: Op) -> list[T.Type]:
+    def type(self, node: Node, op: Op) -> T.Type:
         saved = [(v, v.type) for v in node.inputs if v in self.facts and _is_untyped(v)]
         for value, t in saved:
             assert isinstance(t, T.TensorType)
             value.type = replace(t, shape=(None,) * self.facts[value])
         try:
-            found = infer_types(node, op)
+            # With an input of unknown rank nothing is known of the result's but by its form.
+            found = node.output.type if any(map(_is_untyped, node.inputs)) else infer_types(node, op)[0]
         finally:
             for value, t in saved:
                 value.type = t
-        rank = rank_by_form(node) if len(found) == 1 else None
-        if rank is not None and isinstance(found[0], T.TensorType) and found[0].shape is None:
-            return [replace(found[0], shape=(None,) * rank)]
+        rank = rank_by_form(node)
+        if rank is not None and isinstance(found, T.TensorType) and found.shape is None:
+            return replace(found, shape=(None,) * rank)
         return found
 
     def check(self, node: Node) -> None:

@@ -7,15 +7,19 @@ from gpujit.ir.graph import Node, Value
 from gpujit.ops import table
 
 # Operators whose result has the rank of their first input, whatever that is.
-KEEPS_RANK = frozenset(
-    f"aten::{name}{rank}d"
-    for name in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool")
-    for rank in (1, 2, 3)
-) | {
-    f"aten::{name}{suffix}"
-    for name in ("dropout", "relu", "relu6", "silu", "gelu", "hardswish", "hardsigmoid", "sigmoid", "leaky_relu")
-    for suffix in ("", "_")
-} | {"aten::batch_norm", "aten::layer_norm", "aten::group_norm", "aten::contiguous", "aten::softmax"}
+KEEPS_RANK = (
+    frozenset(
+        f"aten::{name}{rank}d"
+        for name in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool")
+        for rank in (1, 2, 3)
+    )
+    | {
+        f"aten::{name}{suffix}"
+        for name in ("dropout", "relu", "relu6", "silu", "gelu", "hardswish", "hardsigmoid", "sigmoid", "leaky_relu")
+        for suffix in ("", "_")
+    }
+    | {"aten::batch_norm", "aten::layer_norm", "aten::group_norm", "aten::contiguous", "aten::softmax"}
+)
 # How far back to look.
 _DEPTH = 40
 
@@ -33,7 +37,7 @@ class Ranks:
             return len(t.shape)
         if value.is_constant:
             held = value.constant()
-            return held.ndim if hasattr(held, "ndim") else None
+            return int(held.ndim) if hasattr(held, "ndim") else None
         if value not in self._known:
             self._known[value] = None if depth == 0 else self._of_node(value.node, depth - 1)
         return self._known[value]
@@ -62,9 +66,9 @@ class Ranks:
             tensors = [v for v in node.inputs if isinstance(v.type, T.TensorType)]
             if op is not None and op.kind == "pointwise" and tensors:
                 # The result is as wide as the widest operand.
-                found = [self.of(v, depth) for v in tensors]
-                known = [r for r in found if r is not None]
-                return max(known) if len(known) == len(found) else None
+                ranks = [self.of(v, depth) for v in tensors]
+                known = [r for r in ranks if r is not None]
+                return max(known) if len(known) == len(ranks) else None
         return None
 
 

@@ -103,6 +103,8 @@ class Rule:
         unless: returns the reason why a match is left alone, None to go on.
         same_memory: the old results always are the memory that the new ones are (an alias, the very input), so that
             replacing them changes nothing that could be told; the rule, not the engine, vouches for it.
+        may_copy: the old results may be copies where operators' schemas speak of views (``to``, ``contiguous`` and
+            ``reshape`` return either), so that they count as memory of their own.
     """
 
     name: str
@@ -110,6 +112,7 @@ class Rule:
     after: str
     unless: Callable[[Match], str | None] | None = None
     same_memory: bool = False
+    may_copy: bool = False
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -312,12 +315,12 @@ class _Rewriter:
                 elif not narrow or any(use.node.kind.startswith("prim::") for use in old.uses):
                     return f"the type goes from {old.type} to {new.type}"
             if not rule.same_memory:
-                reason = self.fault_of_memory(old, new, root, new.node in made)
+                reason = self.fault_of_memory(old, new, root, new.node in made, rule.may_copy)
                 if reason is not None:
                     return reason
         return None
 
-    def fault_of_memory(self, old: Value, new: Value, root: Node, is_made: bool) -> str | None:
+    def fault_of_memory(self, old: Value, new: Value, root: Node, is_made: bool, may_copy: bool) -> str | None:
         """Why somebody could tell that ``new`` is or is not the memory that ``old`` was."""
         alias = self.alias
         if not alias.has_memory(old) and not alias.has_memory(new):
@@ -329,17 +332,30 @@ class _Rewriter:
             return f"{old!r}, whose memory may be shared, is written later"
         if alias.is_written_after(new, root):
             return f"{new!r}, which would stand for {old!r}, is written later"
-        if not alias.escapes(old) or (alias.points_to_same(old, new) and not alias.is_new(old)):
+        is_new = may_copy or alias.is_new(old)
+        leaves = self.may_leave(old) if may_copy else alias.escapes(old)
+        if not leaves or (alias.points_to_same(old, new) and not is_new):
             return None
-        if (
-            alias.is_new(old)
-            and alias.is_fresh(new)
-            and not alias.escapes(new)
-            and loop_around(new.node) is loop_around(root)
-        ):
+        if is_new and alias.is_fresh(new) and not alias.escapes(new) and loop_around(new.node) is loop_around(root):
             # It leaves the graph in the place of another new one, once.
             return None
         return f"{old!r} may leave the graph, and {new!r} shares memory with other values"
+
+    def may_leave(self, value: Value) -> bool:
+        """Whether the very value, or a view of it, may come to be returned, kept in a container or written.
+
+        ``AliasAnalysis.escapes`` asks this of all that may share its memory, such as the input a copy was made of.
+        """
+        seen = {value}
+        stack = [value]
+        while stack:
+            for node, _ in stack.pop().uses:
+                if node.kind.startswith("prim::") or has_effect(node):
+                    return True
+                found = [v for v in node.outputs if v not in seen and self.alias.may_alias(v, value)]
+                seen.update(found)
+                stack += found
+        return False
 
 
 def _match(pattern: Pattern, root: Node) -> tuple[dict[Node, Node], dict[Value, Value]] | None:

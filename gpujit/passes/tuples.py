@@ -194,6 +194,8 @@ def _parts(value: Value, place: Node) -> list[Value]:
     if found is not None:
         return list(found)
     if value.node.kind == "prim::Uninitialized":
-        return [like(Node("prim::Uninitialized"), place).insert_before(place).add_output(t) for t in value.type.elements]
+        return [
+            like(Node("prim::Uninitialized"), place).insert_before(place).add_output(t) for t in value.type.elements
+        ]
     unpack = like(Node("prim::TupleUnpack", (value,)), place).insert_before(place)
     return [unpack.add_output(t) for t in value.type.elements]

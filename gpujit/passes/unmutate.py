@@ -14,7 +14,7 @@ from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.types import TensorType, Type
 from gpujit.passes.base import declined, graph_pass, may_change, spend
 from gpujit.passes.effects import entry_of
-from gpujit.passes.unmutate_cells import Cells, Handover, Write, owners
+from gpujit.passes.unmutate_cells import Cells, Handover, Write, loops_around, owners
 from gpujit.passes.unmutate_ops import Functional, functional_form
 from gpujit.passes.unmutate_views import UNPACK, VIEWS, Writer, let_copy, why_not
 
@@ -71,7 +71,7 @@ def _choose(cells: Cells) -> _Chosen:
                 refused.update(forms)
         found = [forms for forms in found if not refused.intersection(forms)]
     for i, forms in enumerate(found):
-        if not may_change():
+        if not may_change(int(i > 0)):
             break
         if i:
             spend()
@@ -124,8 +124,12 @@ def _judge(cells: Cells, group: _Group) -> dict[Node, Functional] | str:
     """How each write of a group is replaced, or why they stay."""
     if all(cells.cells[write.cell].is_foreign for write in group.writes):
         return "others see the tensor"
+    position = cells.order.position
+    last = max(position[write.node] for write in group.writes)
+    repeats = any(True for write in group.writes for _ in loops_around(write.node))
     for handover in group.handovers:
-        reason = _conflict(cells, handover, group.writes)
+        over = position[handover.place] > last and not repeats
+        reason = _conflict(cells, handover, [] if over else group.writes)
         if reason is not None:
             return reason
     forms: dict[Node, Functional] = {}
@@ -142,8 +146,18 @@ def _judge(cells: Cells, group: _Group) -> dict[Node, Functional] | str:
             return form
         if write.index not in form.written:
             return "it writes into an argument that it does not return"
+        if form.reshapes and not _is_plain(cells, write, group):
+            return "it gives a tensor with other names another shape"
         forms[write.node] = form
     return forms
+
+
+def _is_plain(cells: Cells, write: Write, group: _Group) -> bool:
+    """Whether a tensor has no other names and is written only where it is made, so that it may change its shape."""
+    root = write.cell
+    if root in cells.viewed or cells.cells[root].is_received or any(h.target is not None for h in group.handovers):
+        return False
+    return all(other.cell is root and other.node.block is root.node.block for other in group.writes)
 
 
 def _conflict(cells: Cells, handover: Handover, writes: list[Write]) -> str | None:
@@ -204,6 +218,8 @@ class _Rebuild:
         self.newest: dict[Value, Value] = {}
         # (value, newest values of its cells) -> what it is then; one dict a block, the innermost last.
         self.known: list[dict[tuple[Value, tuple[Value, ...]], Value]] = [{}]
+        # Found while the graph still is what the analysis has seen.
+        self.whole = {n for n, form in chosen.writes.items() if _copies_whole(cells, chosen, n, form)}
         self.inside: dict[Node, list[Value]] = {}
         for node in chosen.writes:
             for i in chosen.writes[node].written:
@@ -286,29 +302,19 @@ class _Rebuild:
     def write(self, node: Node, form: Functional) -> None:
         w = Writer(node)
         inputs = [self.now(v, node) for v in node.inputs]
-        if form.op.full_name == "aten::copy" and self.is_copied_whole(node):
+        if node in self.whole:
             self.put(w, node.inputs[0], inputs[1])
             return
         new = w.new(form.op.name, [v for i, v in enumerate(inputs) if i not in form.dropped])
         new.schema = form.op.schema
         results: list[Value] = []
         for i, casts in zip(form.written, form.casts, strict=True):
-            t = _steady(node.inputs[i].type)
+            t = _steady(node.output.type if form.reshapes else inputs[i].type)
             results.append(new.add_output(_castable(t) if casts else t))
         for i, casts, result in zip(form.written, form.casts, results, strict=True):
-            t = _steady(node.inputs[i].type)
+            t = _steady(inputs[i].type)
             value = w.cast(result, inputs[i], t) if casts else result
             self.put(w, node.inputs[i], value)
-
-    def is_copied_whole(self, node: Node) -> bool:
-        """Whether a copy has just the elements of what it is made from, and nothing will ever write those."""
-        target, source = node.inputs[:2]
-        t = target.type
-        assert isinstance(t, TensorType)
-        if t.dtype is None or t.shape is None or None in t.shape or _steady(source.type) != _steady(t):
-            return False
-        cells = [self.cells.cells[r] for r in self.cells.roots_of(source)]
-        return all(not c.is_foreign and not c.is_received and (not c.writes or c.root in self.chosen.cells) for c in cells)
 
     def put(self, w: Writer, value: Value, elements: Value) -> None:
         """Make ``elements`` what a value shows, and its cell accordingly."""
@@ -357,6 +363,23 @@ class _Rebuild:
         end = node.blocks[-1].return_node
         uses = self.cells.cells[root].uses
         return node.kind == "prim::Loop" or any(self.cells.order.may_follow(u.node, end, root) for u in uses)
+
+
+def _copies_whole(cells: Cells, chosen: _Chosen, node: Node, form: Functional) -> bool:
+    """Whether a copy has just the elements of its source, which nobody writes or sees afterwards."""
+    if form.op.full_name != "aten::copy":
+        return False
+    target, source = node.inputs[:2]
+    t = target.type
+    assert isinstance(t, TensorType)
+    if t.dtype is None or t.shape is None or None in t.shape or _steady(source.type) != _steady(t):
+        return False
+    alias = cells.alias
+    return (
+        alias.is_fresh(source)
+        and not alias.escapes(source)
+        and all(writer in chosen.writes for writer in alias.writers(source))
+    )
 
 
 def _steady(t: Type) -> Type:

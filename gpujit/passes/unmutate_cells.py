@@ -70,6 +70,8 @@ class Cells:
         self.order = Order(graph)
         self.cells: dict[Value, Cell] = {}
         self.handovers: list[Handover] = []
+        # Roots of cells that views show.
+        self.viewed: set[Value] = set()
         # Nodes that may write into memory of which only others know.
         self.foreign_writers: list[Node] = []
         # What views and lists that show cells were made from, and by which operator or kind.
@@ -112,7 +114,7 @@ class Cells:
                 continue
             seen = {root}
             stack = [root]
-            origins = set()
+            origins: set[Value] = set()
             while stack:
                 current = stack.pop()
                 if current in found:
@@ -142,6 +144,7 @@ class Cells:
         for v in inputs:
             roots.update(dict.fromkeys(self.roots_of(v)))
         self._roots[value] = tuple(roots)
+        self.viewed.update(roots)
         self.sources[value] = tuple(value.node.inputs)
         op = entry_of(value.node)
         self.makers[value] = value.node.kind if op is None else op.full_name
@@ -281,7 +284,13 @@ class Cells:
                 or (alias is not None and a.alias is not None and alias.before & (a.alias.before | {"*"}))
             )
         ]  # fmt: skip
-        if alias is not None and alias.is_write and len(sources) == 1 and schema.arguments[sources[0]].is_write and plain:
+        if (
+            alias is not None
+            and alias.is_write
+            and len(sources) == 1
+            and schema.arguments[sources[0]].is_write
+            and plain
+        ):
             self._same[out] = node.inputs[sources[0]]
         elif op.full_name in VIEWS and sources == [0] and (plain or _makes_pieces(node, op)):
             self._shows(out, node.inputs[:1])

@@ -31,13 +31,15 @@ class Functional:
     """How a writing call is computed without the write.
 
     ``op`` takes the call's inputs but for those at ``dropped``; result i is what the call would store in input
-    ``written[i]``, once it is cast to that tensor's dtype where ``casts[i]`` says so.
+    ``written[i]``, once it is cast to that tensor's dtype where ``casts[i]`` says so. ``reshapes``: the call writes no
+    element, but gives the tensor itself another shape.
     """
 
     op: Op
     written: tuple[int, ...]
     dropped: tuple[int, ...]
     casts: tuple[bool, ...]
+    reshapes: bool = False
 
 
 def functional_form(node: Node) -> Functional | str:
@@ -52,6 +54,9 @@ def functional_form(node: Node) -> Functional | str:
     pure = pure_op(op)
     if pure is None:
         return f"{op.full_name} has no functional form"
+    if pure.kind == "view":
+        # A view that shows just its input is no change at all.
+        return Functional(pure, written, (), (False,), reshapes=not is_identity(pure.full_name))
     dropped = () if _is_inplace(op) else written
     if len(written) != len(pure.schema.returns):
         return f"{op.full_name} writes {len(written)} tensors, {pure.full_name} returns {len(pure.schema.returns)}"
@@ -88,8 +93,6 @@ def pure_op(op: Op) -> Op | None:
             # The first is 'self' in one and 'input' in the other.
             and [a.name for a in schema.arguments[1:]] == [a.name for a in arguments[1:]]
             and all(isinstance(r.type, TensorType) for r in schema.returns)
-            # A view that shows just its input is no write at all; others give the tensor itself another shape.
-            and (candidate.kind != "view" or is_identity(candidate.full_name))
         ):
             return candidate
     return None

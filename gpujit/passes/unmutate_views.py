@@ -125,9 +125,7 @@ def _unnarrowed(w: Writer, node: Node, base: Value, elements: Value, t: T.Type) 
     _, dim, start, length = node.inputs
     end = constant_of(length)
     first = constant_of(start)
-    stop = (
-        w.op("aten::add.int", (start, length), T.INT) if end is NOT_CONSTANT else w.constant(first + end, T.INT)
-    )
+    stop = w.op("aten::add.int", (start, length), T.INT) if end is NOT_CONSTANT else w.constant(first + end, T.INT)
     return w.op("aten::slice_scatter", (base, elements, dim, start, stop), t)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
@@ -47,6 +47,8 @@ class Lowerer:
         self.xp = xp
         self.rules = rules or {}
         self._codes: dict[Function, bc.Code] = {}
+        # Steps of fusion groups, by node; a group without one runs its subgraph operator by operator.
+        self.fused: Mapping[Node, Callable[..., Any]] = {}
 
     def find(self, function: Function) -> bc.Code | None:
         """The code of a function that was lowered before."""
@@ -448,6 +450,21 @@ class _FunctionLowerer:
         ins = tuple(self.of(v) for v in node.inputs)
         self.add(node, bc.FORK, code, ins, self.define(node.output), self.releases(dying))
 
+    def fusion_group(self, node: Node, dying: Sequence[Value]) -> None:
+        step = self.owner.fused.get(node)
+        ins = tuple(self.of(v) for v in node.inputs)
+        outs = tuple(self.define(v) for v in node.outputs)
+        if step is not None:
+            self.emit_op(node, step, ins, outs, dying)
+            return
+        code = _FunctionLowerer(self.owner, self.result.name).graph(node.attributes["Subgraph"])
+        if len(outs) == 1:
+            self.add(node, bc.CALL, lambda: code, ins, outs[0], self.releases(dying))
+            return
+        whole = self.new_register()
+        self.add(node, bc.CALL, lambda: code, ins, whole, self.releases(dying))
+        self.add(node, bc.UNPACK, whole, outs, ())
+
     def wait(self, node: Node, dying: Sequence[Value]) -> None:
         self.emit_op(node, _wait, (self.of(node.inputs[0]),), (self.define(node.output),), dying)
 
@@ -481,6 +498,7 @@ _HANDLERS: dict[str, Callable[[_FunctionLowerer, Node, Sequence[Value]], None]] 
     "prim::Enter": _FunctionLowerer.enter,
     "prim::Exit": _FunctionLowerer.exit,
     "prim::fork": _FunctionLowerer.fork,
+    "prim::FusionGroup": _FunctionLowerer.fusion_group,
     "prim::awaitable": _FunctionLowerer.fork,
     "prim::awaitable_wait": _FunctionLowerer.wait,
     "prim::awaitable_nowait": _FunctionLowerer.nowait,

@@ -9,7 +9,7 @@ import pytest
 
 import gpujit
 from gpujit.support.errors import SourceError
-from tests.programs import archive, forward, module
+from tests.programs import Obj, archive, forward, module
 
 X = np.ones((2, 3), np.float32)
 REST = "class E(Enum):\n  A = 1\nclass P(NamedTuple):\n  x : int\ndef f(x: Tensor, n: int=1) -> Tensor:\n  return x\n"
@@ -174,3 +174,26 @@ def test_closures_see_the_values_of_their_place() -> None:
         )
     )
     assert load(source)(5) == (6, 105)
+
+
+def test_hooks_of_submodules_are_called_by_class_and_name() -> None:
+    # Written as torch.jit.save writes a module whose submodule has a forward pre-hook and a forward hook.
+    source = (
+        "class M(Module):\n  __parameters__ = []\n  __buffers__ = []\n  sub : __torch__.Sub\n"
+        "  def forward(self: __torch__.M, x: Tensor) -> Tensor:\n"
+        "    sub = self.sub\n"
+        "    _0 = __torch__.Sub.pre(sub, (x,), )\n"
+        "    _1, = _0\n"
+        "    return __torch__.Sub.post(sub, _0, (sub).forward(_1, ), )\n"
+        "class Sub(Module):\n  __parameters__ = []\n  __buffers__ = []\n"
+        "  def forward(self: __torch__.Sub, x: Tensor) -> Tensor:\n    return torch.mul(x, 2)\n"
+        "  def pre(self: __torch__.Sub, inputs: Tuple[Tensor]) -> Tuple[Tensor]:\n"
+        "    return (torch.add((inputs)[0], 1),)\n"
+        "  def post(self: __torch__.Sub, inputs: Tuple[Tensor], out: Tensor) -> Tensor:\n"
+        "    return torch.sub(out, 3)\n"
+    )
+    m = load(source, {"sub": Obj("__torch__.Sub")})
+    np.testing.assert_array_equal(m(X), (X + 1) * 2 - 3)
+    bad = load(source.replace("pre(sub, (x,), )", "pre((x,), )"), {"sub": Obj("__torch__.Sub")})
+    with pytest.raises(SourceError, match=r"__torch__\.Sub\.pre cannot be called without an object"):
+        bad(X)

@@ -1,4 +1,4 @@
-"""What the vector functions are measured against: the same functions in NumPy at higher precision, and errors in ulp."""
+"""What vector functions are measured against: the same in NumPy at higher precision, and errors in ulp."""
 
 from __future__ import annotations
 
@@ -109,3 +109,15 @@ def ulps(got: Array, want: Array) -> Array:
 
 def _finite(x: Array, beyond: float) -> Array:
     return np.where(np.isinf(x) | (np.abs(x) > beyond), np.sign(x) * beyond, x)
+
+
+def worst(name: str, got: np.ndarray, want: np.ndarray, x: np.ndarray) -> tuple[float, str]:
+    """The largest error, and where it is."""
+    error = ulps(got, want)
+    if name in AGAINST_ARGUMENT:
+        with np.errstate(all="ignore"):
+            unit = np.spacing(np.abs(x))
+            against = np.abs(got.astype(np.float64) - want) / unit
+        error = np.where(np.isfinite(want) & np.isfinite(against), np.minimum(error, against), error)
+    at = int(np.argmax(error))
+    return float(error[at]), f"{name}({x.flat[at]!r}) is {got[at]!r}, not {want[at]!r}: {error[at]:.2f} ulp"

@@ -1,4 +1,4 @@
-"""Vector functions: errors in ulp over all of float32's patterns and much of float64, and what they answer at the edges."""
+"""Vector functions: errors in ulp over float32's patterns and much of float64, and the answers at the edges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpujit.kernels.math import FUNCTIONS
 from gpujit.kernels.math_basic import integer_remainder
 from gpujit.kernels.target import host
 from gpujit.kernels.vector import Vector
-from tests.kernels.math_reference import AGAINST_ARGUMENT, EXACT, REFERENCE, apply, build, ulps
+from tests.kernels.math_reference import AGAINST_ARGUMENT, EXACT, REFERENCE, apply, build, ulps, worst
 
 UNARY = [name for name, f in FUNCTIONS.items() if f.arity == 1]
 BINARY = [name for name, f in FUNCTIONS.items() if f.arity == 2]
@@ -25,18 +25,6 @@ EDGES = np.array(
 )  # fmt: skip
 
 road = pytest.mark.parametrize(("lanes", "avx512"), [r[1:] for r in ROADS], ids=[r[0] for r in ROADS])
-
-
-def worst(name: str, got: np.ndarray, want: np.ndarray, x: np.ndarray) -> tuple[float, str]:
-    """The largest error, and where it is."""
-    error = ulps(got, want)
-    if name in AGAINST_ARGUMENT:
-        with np.errstate(all="ignore"):
-            unit = np.spacing(np.abs(x))
-            against = np.abs(got.astype(np.float64) - want) / unit
-        error = np.where(np.isfinite(want) & np.isfinite(against), np.minimum(error, against), error)
-    at = int(np.argmax(error))
-    return float(error[at]), f"{name}({x.flat[at]!r}) is {got[at]!r}, not {want[at]!r}: {error[at]:.2f} ulp"
 
 
 def sweep(name: str, lanes: int, avx512: bool | None, step: int) -> None:
@@ -59,6 +47,27 @@ def sweep(name: str, lanes: int, avx512: bool | None, step: int) -> None:
 @pytest.mark.parametrize("name", UNARY)
 def test_float32_is_within_two_ulp(name, lanes, avx512):
     sweep(name, lanes, avx512, 39979)
+
+
+@pytest.mark.skipif(not host().avx512, reason="the machine has no AVX-512")
+@pytest.mark.parametrize("lanes", [4, 8])
+@pytest.mark.parametrize("name", ["exp", "tanh", "silu", "rsqrt", "erf", "expm1"])
+def test_shorter_vectors_on_machines_with_avx512(name, lanes):
+    sweep(name, lanes, True, 399989)
+    x = np.linspace(-700, 700, 1001)
+    with np.errstate(all="ignore"):
+        want = REFERENCE[name](x)
+    got = apply(build(name, "float64", lanes // 2, True), x)
+    assert np.allclose(got, want, rtol=1e-14, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_one_lane_is_a_scalar(name):
+    x = np.array([0.3, -0.3, 1.5, 40, -40, np.nan, 3e4, 1e6], np.float32)
+    with np.errstate(all="ignore"):
+        want = REFERENCE[name](x.astype(np.float64))
+    error, text = worst(name, apply(build(name, "float32", 1), x), want, x)
+    assert error <= 2, text
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def test_a_plan_runs_its_steps_in_order():
     library = native.Library(native.compile_ir([scaled("double", 2.0), scaled("triple", 3.0)]))
     kernels = [library.kernel(name) for name in ("double", "triple", "double")]
     buffers = [np.ones(5, np.float32), *(np.zeros(5, np.float32) for _ in kernels)]
-    blocks = [native.pack_block([a, b, 5]) for a, b in zip(buffers, buffers[1:])]
+    blocks = [native.pack_block([a, b, 5]) for a, b in pairwise(buffers)]
     functions = np.array([k.address for k in kernels], np.int64)
     addresses = np.array([b.ctypes.data for b in blocks], np.int64)
     native.run_steps(functions, addresses)

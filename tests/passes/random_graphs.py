@@ -543,6 +543,10 @@ def assert_equal(got: Any, wanted: Any, where: str, exact: bool = True) -> None:
         assert len(got) == len(wanted), f"{where}: {got!r} instead of {wanted!r}"
         for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
             assert_equal(a, b, f"{where}[{i}]", exact)
+    elif isinstance(wanted, dict):
+        assert list(got) == list(wanted), f"{where}: {got!r} instead of {wanted!r}"
+        for key in wanted:
+            assert_equal(got[key], wanted[key], f"{where}[{key!r}]", exact)
     elif isinstance(wanted, np.ndarray):
         assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape), f"{where}: {got!r} instead of {wanted!r}"
         if exact:

@@ -246,3 +246,14 @@ def test_unknown_types_stay(caplog):
     for name in ("Float(2, 3, 5, 8)", "Float(2, 3, 7, 4)"):
         check_declines(fuse_attention, _QKV.replace(name, "Tensor"), body, caplog)
     check_declines(fuse_attention, _QKV, body.replace(_T, "Tensor"), caplog, "dtype")
+
+
+def test_a_scale_for_each_head_goes_to_the_query(caplog):
+    inputs = f"{_QKV}, %h : Float(3, 1, 1)"
+    samples = _samples(floats(3, 1, 1, seed=7))
+    body = f"{_C}{_SCORES}%a : {_T} = aten::mul(%s0, %h); {_SOFTMAX}{_END}"
+    node = fused(inputs, body, samples)
+    assert node.inputs[0].node.kind == "aten::mul" and node.inputs[0].node.inputs[1].name == "h"
+    wide = body.replace("%h)", "%g)")
+    check_declines(fuse_attention, f"{_QKV}, %g : Float(7)", wide, caplog, "one number for each row")
+    check_declines(fuse_attention, f"{_QKV}, %g : Float(4, 1, 1, 5, 1)", wide, caplog, "one number for each row")

@@ -5,8 +5,10 @@ import pytest
 
 from gpujit.ir import types as T
 from gpujit.ir.parser import parse_graph
+from gpujit.passes.base import changes_made
 from gpujit.passes.decide import is_instance
 from gpujit.passes.fold import fold
+from gpujit.support.config import config
 from gpujit.testing import check_pass, resolve_node
 from tests.passes.random_graphs import run_graph as run
 
@@ -19,7 +21,7 @@ def unchanged(text: str, reason: str | None, caplog: pytest.LogCaptureFixture, *
     assert reason is None or reason in caplog.text
 
 
-def test_numbers_lists_and_strings_are_computed_and_what_only_they_read_goes():
+def test_numbers_lists_and_strings_are_computed_and_what_only_they_read_goes() -> None:
     check_pass(
         fold,
         before="""
@@ -46,7 +48,7 @@ def test_numbers_lists_and_strings_are_computed_and_what_only_they_read_goes():
     )
 
 
-def test_tensors_made_of_constants_become_constants_with_their_type():
+def test_tensors_made_of_constants_become_constants_with_their_type() -> None:
     weight = np.ones((3, 2), np.float32)
     text = """
         graph(%x : Tensor):
@@ -63,7 +65,7 @@ def test_tensors_made_of_constants_become_constants_with_their_type():
     np.testing.assert_array_equal(folded.output.constant(), -weight.T)
 
 
-def test_the_branch_taken_replaces_an_if_and_the_condition_is_known_inside_its_branches():
+def test_the_branch_taken_replaces_an_if_and_the_condition_is_known_inside_its_branches() -> None:
     check_pass(
         fold,
         before="""
@@ -103,7 +105,7 @@ def test_the_branch_taken_replaces_an_if_and_the_condition_is_known_inside_its_b
     )
 
 
-def test_results_equal_on_both_sides_are_read_from_outside():
+def test_results_equal_on_both_sides_are_read_from_outside() -> None:
     check_pass(
         fold,
         before="""
@@ -137,7 +139,7 @@ def test_results_equal_on_both_sides_are_read_from_outside():
     )
 
 
-def test_tests_on_types_are_decided():
+def test_tests_on_types_are_decided() -> None:
     check_pass(
         fold,
         before="""
@@ -183,11 +185,11 @@ def test_tests_on_types_are_decided():
         (T.ClassType("A"), [T.ClassType("B")], None),
     ],
 )
-def test_is_instance(actual: T.Type, wanted: list[T.Type], answer: bool | None):
+def test_is_instance(actual: T.Type, wanted: list[T.Type], answer: bool | None) -> None:
     assert is_instance(actual, wanted) is answer
 
 
-def test_loops_that_do_not_run_and_loops_that_run_once():
+def test_loops_that_do_not_run_and_loops_that_run_once() -> None:
     check_pass(
         fold,
         before="""
@@ -230,7 +232,7 @@ def test_loops_that_do_not_run_and_loops_that_run_once():
     )
 
 
-def test_what_a_loop_carries_unchanged_is_read_from_outside():
+def test_what_a_loop_carries_unchanged_is_read_from_outside() -> None:
     check_pass(
         fold,
         before="""
@@ -325,11 +327,11 @@ def test_what_a_loop_carries_unchanged_is_read_from_outside():
         ),
     ],
 )
-def test_declined(text: str, reason: str, caplog: pytest.LogCaptureFixture):
+def test_declined(text: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
     unchanged(text, reason, caplog)
 
 
-def test_a_constant_that_is_written_into_is_not_known(caplog: pytest.LogCaptureFixture):
+def test_a_constant_that_is_written_into_is_not_known(caplog: pytest.LogCaptureFixture) -> None:
     text = """
         graph(%x : Tensor):
           %one : int = prim::Constant[value=1]()
@@ -341,7 +343,7 @@ def test_a_constant_that_is_written_into_is_not_known(caplog: pytest.LogCaptureF
     unchanged(text, None, caplog, constants=(np.ones(2, np.float32),))
 
 
-def test_0_dim_tensors_are_folded_where_no_arithmetic_takes_them_for_numbers():
+def test_0_dim_tensors_are_folded_where_no_arithmetic_takes_them_for_numbers() -> None:
     text = """
         graph(%x : Tensor):
           %half : float = prim::Constant[value=0.5]()
@@ -356,3 +358,64 @@ def test_0_dim_tensors_are_folded_where_no_arithmetic_takes_them_for_numbers():
     got = run(graph, X.astype(int))
     assert got.dtype == wanted.dtype
     np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_cast_that_would_not_hold_stays() -> None:
+    # The branch is never taken, but that is not known.
+    check_pass(
+        fold,
+        before="""
+            graph(%x : Tensor, %c : bool):
+              %none : Tensor? = prim::Constant()
+              %y : Tensor = prim::If(%c)
+                block0():
+                  %w : Tensor = prim::unchecked_cast(%none)
+                  %r : Tensor = aten::relu(%w)
+                  -> (%r)
+                block1():
+                  %n : Tensor? = prim::unchecked_cast(%none)
+                  %is : bool = aten::__is__(%n, %none)
+                  %s : Tensor = aten::mul(%x, %is)
+                  -> (%s)
+              return (%y)""",
+        after="""
+            graph(%x : Tensor, %c : bool):
+              %none : Tensor? = prim::Constant()
+              %y : Tensor = prim::If(%c)
+                block0():
+                  %w : Tensor = prim::unchecked_cast(%none)
+                  %r : Tensor = aten::relu(%w)
+                  -> (%r)
+                block1():
+                  %is : bool = prim::Constant[value=1]()
+                  %s : Tensor = aten::mul(%x, %is)
+                  -> (%s)
+              return (%y)""",
+        samples=[(X, False)],
+        run=run,
+    )
+
+
+def test_fuel_ends_folding_at_one_edit() -> None:
+    text = """
+        graph(%x : Tensor, %c : bool):
+          %t : bool = prim::Constant[value=1]()
+          %a : Tensor = prim::If(%t)
+            block0():
+              %r : Tensor = aten::relu(%x)
+              -> (%r)
+            block1():
+              -> (%x)
+          %b : Tensor = prim::If(%t)
+            block0():
+              -> (%a)
+            block1():
+              -> (%x)
+          return (%b)"""
+    left = []
+    for fuel in range(3):
+        graph = parse_graph(text, resolve=resolve_node)
+        with config(pass_limit=changes_made() + fuel):
+            assert fold(graph) is (fuel > 0)
+        left.append(sum(n.kind == "prim::If" for n in graph.all_nodes()))
+    assert left == [2, 1, 0]

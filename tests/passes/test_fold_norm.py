@@ -18,7 +18,12 @@ from gpujit.runtime.vm import Interpreter
 from gpujit.testing import check_pass, resolve_node
 
 RANDOM = np.random.default_rng(7)
-DTYPES: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
+DTYPES: dict[str, Any] = {
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float32": np.float32,
+    "float64": np.float64,
+}
 NORM = "aten::batch_norm(%y, %g, %b, %m, %v, %no, %eps, %eps, %no)"
 
 
@@ -246,7 +251,18 @@ def test_a_weight_that_two_convolutions_share_stays_for_the_other() -> None:
 
 def linear(input_lines: list[str], head: str, channels: int = 4) -> Graph:
     g, b, m, v = statistics(channels)
-    values = {**CONV, "two": 2, "minus": -1, "rows": [6, 3], "w": normal(channels, 3), "bias": normal(channels), "g": g, "b": b, "m": m, "v": v}
+    values = {
+        **CONV,
+        "two": 2,
+        "minus": -1,
+        "rows": [6, 3],
+        "w": normal(channels, 3),
+        "bias": normal(channels),
+        "g": g,
+        "b": b,
+        "m": m,
+        "v": v,
+    }
     lines = [*input_lines, "%y : Tensor = aten::linear(%i, %w, %bias)", f"%z : Tensor = {NORM}"]
     return graph_of(head, values, *lines)
 

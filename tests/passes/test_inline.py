@@ -51,7 +51,7 @@ TWICE = function(
 X = np.arange(3, dtype=np.float32)
 
 
-def test_calls_of_calls_become_their_bodies_and_the_function_constant_goes():
+def test_calls_of_calls_become_their_bodies_and_the_function_constant_goes() -> None:
     graph = check_pass(
         inline,
         before="""
@@ -74,7 +74,7 @@ def test_calls_of_calls_become_their_bodies_and_the_function_constant_goes():
     assert [[s.function for s in call.frames()] for call in calls if call] == [["double", "twice"]] * 2
 
 
-def test_calls_inside_blocks_and_a_result_that_is_an_argument():
+def test_calls_inside_blocks_and_a_result_that_is_an_argument() -> None:
     same = function("same", "same(Tensor x) -> Tensor", "graph(%x : Tensor):\n  return (%x)")
     check_pass(
         inline,
@@ -106,7 +106,7 @@ def test_calls_inside_blocks_and_a_result_that_is_an_argument():
     )
 
 
-def test_the_copy_and_the_pass_give_the_same_graph():
+def test_the_copy_and_the_pass_give_the_same_graph() -> None:
     text = """
         graph(%x : Tensor):
           %f : Function = prim::Constant[name="twice"]()
@@ -127,7 +127,7 @@ def interface() -> T.InterfaceType:
     return t
 
 
-def test_a_call_through_an_interface_stays(caplog: pytest.LogCaptureFixture):
+def test_a_call_through_an_interface_stays(caplog: pytest.LogCaptureFixture) -> None:
     text = """
         graph(%m : __torch__.Doer, %x : Tensor):
           %y : Tensor = prim::CallMethod[name="forward"](%m, %x)
@@ -137,7 +137,7 @@ def test_a_call_through_an_interface_stays(caplog: pytest.LogCaptureFixture):
     assert "which method runs is not known" in caplog.text
 
 
-def test_functions_that_call_themselves_are_refused():
+def test_functions_that_call_themselves_are_refused() -> None:
     functions: dict[str, Function] = {}
     functions["f"] = function(
         "f",
@@ -165,7 +165,7 @@ FORK = """
       return (%y)""".replace("%f : Fut", "%one : int = prim::Constant[value=1]()\n      %f : Fut")
 
 
-def test_a_fork_that_is_waited_for_runs_in_its_place():
+def test_a_fork_that_is_waited_for_runs_in_its_place() -> None:
     check_pass(
         inline,
         before=FORK,
@@ -181,7 +181,7 @@ def test_a_fork_that_is_waited_for_runs_in_its_place():
     )
 
 
-def test_an_awaitable_runs_in_its_place_and_a_wrapped_value_is_read_directly():
+def test_an_awaitable_runs_in_its_place_and_a_wrapped_value_is_read_directly() -> None:
     check_pass(
         inline,
         before="""
@@ -203,7 +203,7 @@ def test_an_awaitable_runs_in_its_place_and_a_wrapped_value_is_read_directly():
     )
 
 
-def test_a_fork_inside_a_fork():
+def test_a_fork_inside_a_fork() -> None:
     check_pass(
         inline,
         before="""
@@ -249,7 +249,7 @@ def test_a_fork_inside_a_fork():
         ),
     ],
 )
-def test_a_fork_stays(body: str, reason: str, caplog: pytest.LogCaptureFixture):
+def test_a_fork_stays(body: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
     text = f"""
         graph(%x : Tensor, %c : bool):
           %f : Future(Tensor) = prim::fork_0(%x)
@@ -262,7 +262,7 @@ def test_a_fork_stays(body: str, reason: str, caplog: pytest.LogCaptureFixture):
     assert reason in caplog.text
 
 
-def test_calls_inside_a_fork_that_stays_are_inlined_in_a_graph_of_its_own():
+def test_calls_inside_a_fork_that_stays_are_inlined_in_a_graph_of_its_own() -> None:
     before = """
         graph(%x : Tensor):
           %f : Future(Tensor) = prim::fork_0(%x)

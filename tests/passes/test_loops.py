@@ -20,7 +20,7 @@ def kinds(text: str) -> list[str]:
     return [n.kind for n in graph.all_nodes() if n.kind != "prim::Constant"]
 
 
-def test_a_loop_of_known_trips_becomes_its_trips_and_what_they_compute_is_folded():
+def test_a_loop_of_known_trips_becomes_its_trips_and_what_they_compute_is_folded() -> None:
     check_pass(
         unroll_constant_loops,
         before="""
@@ -62,7 +62,7 @@ def test_a_loop_of_known_trips_becomes_its_trips_and_what_they_compute_is_folded
     )
 
 
-def test_a_condition_is_followed_as_long_as_it_can_be_computed():
+def test_a_condition_is_followed_as_long_as_it_can_be_computed() -> None:
     text = """
         graph(%x : Tensor):
           %most : int = prim::Constant[value=9223372036854775807]()
@@ -80,7 +80,7 @@ def test_a_condition_is_followed_as_long_as_it_can_be_computed():
     assert kinds(text) == ["aten::relu"] * 5
 
 
-def test_nested_loops_and_a_loop_that_ends_in_an_unrolled_one():
+def test_nested_loops_and_a_loop_that_ends_in_an_unrolled_one() -> None:
     text = """
         graph(%x : Tensor):
           %n : int = prim::Constant[value=3]()
@@ -104,7 +104,7 @@ def test_nested_loops_and_a_loop_that_ends_in_an_unrolled_one():
         ("%n", "%t", None),
     ],
 )
-def test_loops_that_stay(trips: str, more: str, reason: str | None, caplog: pytest.LogCaptureFixture):
+def test_loops_that_stay(trips: str, more: str, reason: str | None, caplog: pytest.LogCaptureFixture) -> None:
     text = f"""
         graph(%x : Tensor, %n : int, %d : Tensor):
           %most : int = prim::Constant[value=100000]()
@@ -121,7 +121,7 @@ def test_loops_that_stay(trips: str, more: str, reason: str | None, caplog: pyte
     assert reason is None or reason in caplog.text
 
 
-def test_a_loop_without_end_is_given_up_and_leaves_nothing_behind(caplog: pytest.LogCaptureFixture):
+def test_a_loop_without_end_is_given_up_and_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
     text = """
         graph(%x : Tensor):
           %most : int = prim::Constant[value=9223372036854775807]()
@@ -151,7 +151,7 @@ STEPS = """
       return (%a)"""
 
 
-def test_other_counted_loops_are_unrolled_in_steps():
+def test_other_counted_loops_are_unrolled_in_steps() -> None:
     graph = parse_graph(STEPS, resolve=resolve_node)
     assert unroll_loops(graph)
     verify(graph)
@@ -166,7 +166,7 @@ def test_other_counted_loops_are_unrolled_in_steps():
     assert not unroll_loops(graph)
 
 
-def test_loops_with_a_condition_or_a_large_body_are_not_unrolled_in_steps(caplog: pytest.LogCaptureFixture):
+def test_loops_with_a_condition_or_a_large_body_are_not_unrolled_in_steps(caplog: pytest.LogCaptureFixture) -> None:
     body = "\n".join(f"          %w{i + 1} : Tensor = aten::relu(%w{i})" for i in range(33))
     large = f"""
     graph(%x : Tensor, %n : int):
@@ -189,7 +189,7 @@ def test_loops_with_a_condition_or_a_large_body_are_not_unrolled_in_steps(caplog
     assert "its body has 33 nodes; up to 32" in caplog.text and "it may end before its trip count" in caplog.text
 
 
-def test_short_loops_are_unrolled_whole():
+def test_short_loops_are_unrolled_whole() -> None:
     graph = parse_graph(
         STEPS.replace("%n : int):", "):\n      %n : int = prim::Constant[value=8]()").replace("Tensor, )", "Tensor)"),
         resolve=resolve_node,
@@ -199,7 +199,7 @@ def test_short_loops_are_unrolled_whole():
     np.testing.assert_array_equal(run(graph, X), X + 28)
 
 
-def test_the_first_trip_is_peeled_off():
+def test_the_first_trip_is_peeled_off() -> None:
     graph = parse_graph(STEPS, resolve=resolve_node)
     (loop,) = nodes_of_kind(graph, ("prim::Loop",))
     first = peel(loop)

@@ -47,7 +47,6 @@ IDENTITIES = {
     "transpose twice": "%u : Tensor = aten::transpose(%r, %i0, %i1); %y : Tensor = aten::transpose(%u, %i1, %i0)",
     "t twice": "%u : Float(3, 2) = aten::t(%r); %y : Float(2, 3) = aten::t(%u)",
     "cat": "%l : Tensor[] = prim::ListConstruct(%r); %y : Float(2, 3) = aten::cat(%l, %i0)",
-    "to and back": "%w : Double(2, 3) = aten::to(%r, %i7, %f, %f, %n);%y : Float(2, 3) = aten::to(%w, %i6, %f, %f, %n)",
 }
 
 
@@ -333,3 +332,51 @@ def test_a_cast_of_an_input_returned_is_the_input():
     body = f"{_C}%y : Float(2, 3) = aten::to(%x, %i6, %f, %f, %n)"
     graph = check_row(peephole, x, body, f"{_C}return (%x)", [[np.ones((2, 3), "f")]])
     assert graph.outputs[0] is graph.inputs[0]
+
+
+def test_products_read_any_layout():
+    start = f"{_C}%t0 : Float(3, 2) = aten::t(%x); "
+    linear = "aten::linear(%c, %w, %n)"
+    check_row(
+        peephole,
+        "%x : Float(2, 3), %w : Float(4, 2)",
+        f"{start}%c : Float(3, 2) = aten::contiguous(%t0, %i0);"
+        f"%y : Float(3, 4) = {linear}; %z : Float(3, 4) = {linear};"
+        "return (%y, %z)",
+        f"{start}%y : Float(3, 4) = {linear.replace('%c', '%t0')}; %z : Float(3, 4) = {linear.replace('%c', '%t0')};"
+        "return (%y, %z)",
+        [[floats(2, 3), floats(4, 2)]],
+    )
+    check_row(
+        peephole,
+        "%x : Float(2, 3)",
+        f"{start}%c : Float(3, 2) = aten::contiguous(%t0, %i0); %y : Float(2, 2) = aten::matmul(%x, %c)",
+        f"{start}%y : Float(2, 2) = aten::matmul(%x, %t0)",
+        [[floats(2, 3)]],
+    )
+
+
+@pytest.mark.parametrize("op", ["resolve_conj", "resolve_neg", "lift_fresh"])
+def test_what_numpy_never_delays(op, caplog):
+    check_row(peephole, *_same(f"%y : Float(2, 3) = aten::{op}(%r)"), [[floats(2, 3)]])
+    if op != "lift_fresh":
+        check_declines(peephole, "%x : Tensor", f"%y : Tensor = aten::{op}(%x)", caplog, "it may be complex")
+
+
+def test_a_cast_there_and_back(caplog):
+    start = (
+        f"{_C}{_RELU}%w : Double(2, 3) = aten::to(%r, %i7, %f, %f, %n);"
+        "%y : Float(2, 3) = aten::to(%w, %i6, %f, %f, %n); "
+    )
+    end = "%z : Float(2, 3) = aten::neg("
+    check_row(peephole, _X, f"{start}{end}%y)", f"{_C}{_RELU}{end}%r)", [[floats(2, 3)]])
+    # Both are returned, as memory of their own.
+    check_declines(peephole, _X, f"{start}return (%y, %r)", caplog, "may leave the graph")
+
+
+def test_a_copy_that_is_returned_does_not_become_a_view(caplog):
+    body = (
+        f"{_C}%t0 : Float(3, 2) = aten::t(%x); %c : Float(3, 2) = aten::contiguous(%t0, %i0);"
+        "%s : int[] = prim::ListConstruct(%i3, %i2, %i1); %y : Float(3, 2, 1) = aten::view(%c, %s)"
+    )
+    check_declines(peephole, _X, body, caplog, "may leave the graph")

@@ -22,13 +22,15 @@ PASSES = (inline, fold, simplify_ifs, simplify_exits, unroll_constant_loops, unr
 
 
 @pytest.mark.parametrize("pass_", PASSES, ids=lambda p: p.name)
+@settings(max_examples=40)
 @given(program=programs())
-def test_each_pass_keeps_meaning(pass_: Pass, program: Program):
+def test_each_pass_keeps_meaning(pass_: Pass, program: Program) -> None:
     assert_keeps_meaning(pass_, program)
 
 
+@settings(max_examples=40)
 @given(programs())
-def test_all_passes_one_after_another_keep_meaning(program: Program):
+def test_all_passes_one_after_another_keep_meaning(program: Program) -> None:
     graph = program.graph.copy()
     wanted = outcome(program.graph, program.inputs)
     for _ in range(2):
@@ -38,8 +40,9 @@ def test_all_passes_one_after_another_keep_meaning(program: Program):
     assert_same_outcome(outcome(graph, program.inputs), wanted)
 
 
+@settings(max_examples=40)
 @given(programs())
-def test_peeled_loops_keep_meaning(program: Program):
+def test_peeled_loops_keep_meaning(program: Program) -> None:
     graph = program.graph.copy()
     for loop in nodes_of_kind(graph, ("prim::Loop",)):
         peel(loop)
@@ -48,9 +51,9 @@ def test_peeled_loops_keep_meaning(program: Program):
 
 
 @pytest.mark.parametrize("pass_", PASSES, ids=lambda p: p.name)
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(graph=flows())
-def test_each_pass_keeps_results_errors_and_effects_of_control_flow(pass_: Pass, graph: Graph):
+def test_each_pass_keeps_results_errors_and_effects_of_control_flow(pass_: Pass, graph: Graph) -> None:
     wanted, before = trace(graph), str(graph)
     changed = pass_(graph)
     verify(graph)
@@ -60,9 +63,9 @@ def test_each_pass_keeps_results_errors_and_effects_of_control_flow(pass_: Pass,
     assert not pass_(graph), f"a second run changed\n{after}\nto\n{graph}"
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(flows())
-def test_all_passes_keep_results_errors_and_effects_of_control_flow(graph: Graph):
+def test_all_passes_keep_results_errors_and_effects_of_control_flow(graph: Graph) -> None:
     wanted = trace(graph)
     for _ in range(2):
         for pass_ in PASSES:
@@ -71,9 +74,9 @@ def test_all_passes_keep_results_errors_and_effects_of_control_flow(graph: Graph
             assert trace(graph) == wanted, pass_.name
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(flows())
-def test_peeled_loops_keep_results_errors_and_effects(graph: Graph):
+def test_peeled_loops_keep_results_errors_and_effects(graph: Graph) -> None:
     wanted = trace(graph)
     for loop in nodes_of_kind(graph, ("prim::Loop",)):
         peel(loop)

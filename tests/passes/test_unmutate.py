@@ -19,7 +19,6 @@ from gpujit.passes.nodes import insert_op
 from gpujit.passes.unmutate import remove_tensor_mutation
 from gpujit.passes.unmutate_ops import pure_op
 from gpujit.support.config import config
-from gpujit.support.config import config
 from gpujit.testing import check_pass
 from tests.passes.peephole_help import run
 from tests.passes.random_graphs import Program, assert_keeps_meaning, programs
@@ -198,6 +197,18 @@ def test_a_copy_of_another_fresh_tensor_is_that_tensor() -> None:
     )
 
 
+def test_a_copy_of_what_others_see_is_a_copy() -> None:
+    text = """
+        graph(%x : Float(2, 3), %l : Tensor[]):
+          %no : bool = prim::Constant[value=0]()
+          %y : Float(2, 3) = aten::neg(%x)
+          %e : Float(2, 3) = aten::exp(%x)
+          %z : Float(2, 3) = aten::copy_(%y, %e, %no)
+          %m : Tensor[] = aten::append(%l, %e)
+          return (%z)"""
+    check(text, text.replace("copy_", "copy"), [FLOATS, []])
+
+
 def test_a_copy_of_an_input_is_a_copy() -> None:
     check(
         """
@@ -212,6 +223,32 @@ def test_a_copy_of_an_input_is_a_copy() -> None:
           %y : Float(2, 3) = aten::neg(%x)
           %z : Float(2, 3) = aten::copy(%y, %x, %no)
           return (%z)""",
+        [FLOATS],
+    )
+
+
+def test_another_shape_in_place() -> None:
+    check(
+        """
+        graph(%x : Tensor):
+          %zero : int = prim::Constant[value=0]()
+          %y : Tensor = aten::neg(%x)
+          %a : Tensor = aten::unsqueeze_(%y, %zero)
+          %s : int[] = aten::size(%y)
+          %b : Tensor = aten::relu_(%y)
+          %c : Tensor = aten::squeeze_(%a)
+          %d : Tensor = aten::t_(%y)
+          return (%s, %d)""",
+        """
+        graph(%x : Tensor):
+          %zero : int = prim::Constant[value=0]()
+          %y : Tensor = aten::neg(%x)
+          %a : Tensor = aten::unsqueeze(%y, %zero)
+          %s : int[] = aten::size(%a)
+          %b : Tensor = aten::relu(%a)
+          %c : Tensor = aten::squeeze(%b)
+          %d : Tensor = aten::t(%c)
+          return (%s, %d)""",
         [FLOATS],
     )
 
@@ -350,7 +387,8 @@ def test_what_may_be_a_copy_is_written(caplog: pytest.LogCaptureFixture) -> None
         ("%r : Tensor = custom::keep(%y)\n%s : Tensor = aten::relu_(%y)", "after others may see it"),
         ("%e : Tensor = aten::expand(%y, %n, %no)\n%r : Tensor = aten::relu_(%e)", "writes through aten::expand"),
         ("%r : Tensor = aten::normal_(%y, %half, %half, %none)", "no functional form"),
-        ("%r : Tensor = aten::t_(%y)", "no functional form"),
+        ("%v : Tensor = aten::neg(%y)\n%w : Tensor = aten::detach(%y)\n%r : Tensor = aten::t_(%y)", "other names"),
+        ("%r : Tensor = aten::set_(%y, %x)", "no functional form"),
         ("%r : Tensor = aten::fill_diagonal_(%y, %zero, %no)", "no functional form"),
     ],
 )  # fmt: skip
@@ -467,7 +505,7 @@ def test_every_derived_in_place_form_has_a_functional_one() -> None:
         ("aten::add.out", "aten::add.Tensor"),
         ("aten::uniform_", "aten::uniform"),
         ("aten::resize_", None),
-        ("aten::unsqueeze_", None),
+        ("aten::unsqueeze_", "aten::unsqueeze"),
         ("aten::_native_batch_norm_legit", None),
     ],
 )
@@ -479,6 +517,7 @@ def test_functional_forms(name: str, pure: str | None) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- properties
+
 
 def quick(count: int) -> settings:
     return settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.parser import parse_graph
 from gpujit.ops import table
@@ -14,7 +18,9 @@ from gpujit.passes.effects import resolve_node
 from gpujit.passes.unmutate import remove_tensor_mutation
 from gpujit.passes.unmutate_views import UNPACK, VIEWS
 from gpujit.testing import assert_same_values
+from tests.passes import random_graphs
 from tests.passes.peephole_help import run
+from tests.passes.random_graphs import Known, Program, Scope, assert_keeps_meaning, fits_into
 from tests.passes.test_unmutate import check, check_stays, in_place
 
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
@@ -182,7 +188,7 @@ def test_indices_on_the_left() -> None:
 
 
 def test_one_piece_is_written_and_the_others_read() -> None:
-    """The pieces that were not written are read as they were; what puts them together is for whoever reads the whole."""
+    """The other pieces are read as they were; what puts all together is for whoever reads the whole."""
     check(
         """
         graph(%x : Tensor):
@@ -297,6 +303,60 @@ def test_as_strided_depends_on_the_memory_order(caplog: pytest.LogCaptureFixture
         "read later",
         caplog,
     )
+
+
+class Builder(random_graphs.Builder):
+    """Programs that cut tensors into pieces and write at indices as well."""
+
+    def __init__(self, draw: Callable[[Any], Any]) -> None:
+        super().__init__(draw, typed=draw(st.booleans()), mutation=True, control=True, lists=False)
+        self.statements += [self.pieces, self.pieces, self.write_at, self.write_where]
+
+    def pieces(self, scope: Scope) -> bool:
+        x = self.some(scope, "tensor", lambda k: bool(k.shape))
+        if x is None:
+            return False
+        dim = self.number_up_to(len(x.shape) - 1)
+        rest = (*x.shape[:dim], *x.shape[dim + 1 :])
+        listed = T.ListType(T.TENSOR)
+        if self.number_up_to(1):
+            cut = self.op(scope, "aten::unbind.int", x.value, dim, output=listed)
+            shapes = [rest] * x.shape[dim]
+        else:
+            cut = self.op(scope, "aten::split.Tensor", x.value, 2, dim, output=listed)
+            sizes = [min(2, x.shape[dim] - i) for i in range(0, x.shape[dim], 2)]
+            shapes = [(*x.shape[:dim], n, *x.shape[dim + 1 :]) for n in sizes]
+        node = self.node(scope, "prim::ListUnpack", [cut.output], [self.tensor_type(s) for s in shapes])
+        for value, shape in zip(node.outputs, shapes, strict=True):
+            scope.known.append(Known(value, "tensor", shape, writable=x.writable))
+        return True
+
+    def write_at(self, scope: Scope) -> bool:
+        x = self.some(scope, "tensor", lambda k: k.writable and bool(k.shape))
+        y = None if x is None else self.some(scope, "tensor", lambda k: fits_into(k.shape, x.shape[1:]))
+        if x is None or y is None:
+            return False
+        rows = self.constant(scope, np.array([x.shape[0] - 1, 0]), T.TENSOR)
+        indices = self.node(scope, "prim::ListConstruct", [rows], [T.ListType(T.TENSOR)]).output
+        return self.tensor(scope, "aten::index_put_.hacked_twin", x.value, indices, y.value, False, shape=x.shape)
+
+    def write_where(self, scope: Scope) -> bool:
+        x = self.some(scope, "tensor", lambda k: k.writable)
+        if x is None:
+            return False
+        mask = self.op(scope, "aten::gt.Scalar", x.value, 0, output=T.TENSOR).output
+        return self.tensor(scope, "aten::masked_fill_.Scalar", x.value, mask, -0.5, shape=x.shape)
+
+
+@st.composite
+def cut_programs(draw: Callable[[Any], Any]) -> Program:
+    return Builder(draw).program(draw(st.integers(1, 20)))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cut_programs())
+def test_pieces_and_indices_keep_meaning(program: Program) -> None:
+    assert_keeps_meaning(remove_tensor_mutation, program, sharing=False)
 
 
 def test_every_view_of_the_table_is_an_operator_that_shares_memory() -> None:

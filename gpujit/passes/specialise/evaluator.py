@@ -80,6 +80,8 @@ class Evaluator:
         self.exposed: set[Value] = set()
         # The attributes that known numbers come from, with their guards, until a decision is made on them.
         self.origins: dict[Value, dict[str, Guard]] = {}
+        # Objects that only operators look into, by the value that holds them.
+        self.opaque: dict[Value, Any] = {}
         # Values defined before ``anchor``, besides constants.
         self.at_top: set[Value] = set()
         self._constants: dict[Any, Value] = {}
@@ -133,7 +135,7 @@ class Evaluator:
     def emit(
         self, kind: str, inputs: Sequence[Value], like: Node | None, attributes: dict[str, Any] | None = None
     ) -> Node:
-        """A new node at the place of emission; outputs are the caller's to add. ``like`` gives its place in the source."""
+        """A new node at the place of emission, without outputs. ``like`` gives its place in the source."""
         node = Node(kind, inputs, attributes)
         if like is not None:
             node.source, node.call = like.source, self.call_of(like)
@@ -254,6 +256,8 @@ class Evaluator:
         if isinstance(known, Known):
             return known.value
         if isinstance(known, Dyn):
+            if known.value in self.opaque:
+                return self.opaque[known.value]
             t = self.state.renamed.get(known.value, known.value).type
             if isinstance(t, TensorType):
                 return TensorType(t.dtype, t.shape)
@@ -381,7 +385,7 @@ def is_module_attribute(ref: Ref, name: str) -> bool:
 
 
 def is_followed(array: Any) -> bool:
-    """Whether a tensor's numbers are worth knowing: whole numbers that shapes and indices are made of, single numbers."""
+    """Whether a tensor's numbers are worth knowing: a few whole numbers, or a single number."""
     if array.ndim == 0:
         return True
     return array.size <= SMALL and array.dtype.kind in "biu"
@@ -399,7 +403,8 @@ def plain_type(t: T.Type) -> T.Type:
 # Stands for a dict or object, of which rules need to know at most that it is not None.
 _OBJECT = object()
 _UNKNOWN_OF: dict[T.Type, Unknown] = {
-    T.INT: Unknown(int), T.FLOAT: Unknown(float), T.BOOL: Unknown(bool), T.COMPLEX: Unknown(complex), T.STR: Unknown(str),
+    T.INT: Unknown(int), T.FLOAT: Unknown(float), T.BOOL: Unknown(bool), T.COMPLEX: Unknown(complex),
+    T.STR: Unknown(str),
 }  # fmt: skip
 
 Handler = Callable[[Evaluator, Node], None]

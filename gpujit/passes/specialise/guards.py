@@ -78,7 +78,7 @@ class ContainerSpec:
 
     def fits(self, value: Any) -> bool:
         """Whether a run-time value is such a container."""
-        if type(value) is not self.kind or len(value) != len(self.items):
+        if type(value) is not self.kind or not isinstance(value, (list, tuple, dict)) or len(value) != len(self.items):
             return False
         if isinstance(value, dict):
             keys = list(value)

@@ -157,7 +157,7 @@ def is_instance(ev: Evaluator, node: Node) -> None:
 
 
 def has_type(ev: Evaluator, known: Abstract, t: T.Type) -> bool | None:
-    """Whether a value belongs to a type at run time; None when only the run can say. Containers are told by elements."""
+    """Whether a value belongs to a type at run time; None when only the run can say."""
     if t == T.ANY:
         return True
     if isinstance(t, (T.OptionalType, T.UnionType)):

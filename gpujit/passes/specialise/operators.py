@@ -37,10 +37,10 @@ class Hidden:
     def _refuse(self, *_: Any) -> NoReturn:
         raise NotKnown
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __str__ = __repr__ = __format__ = _refuse  # type: ignore[assignment]
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __str__ = __repr__ = __format__ = _refuse
     __bool__ = __len__ = __iter__ = __getitem__ = __contains__ = __index__ = __int__ = __float__ = _refuse
     __add__ = __radd__ = __mul__ = __getattr__ = _refuse
-    __hash__ = _refuse  # type: ignore[assignment]
+    __hash__ = _refuse
 
 
 @handles("")
@@ -328,7 +328,7 @@ _ARITHMETIC = frozenset(("aten::add", "aten::sub", "aten::mul", "aten::div"))
 
 
 def _as_number(node: Node, index: int, value: Any) -> Any:
-    """An argument as the interpreter takes it: a traced number, stored as a constant 0-dim tensor, counts as a number."""
+    """An argument as the interpreter takes it: a traced number, a constant 0-dim tensor, counts as a number."""
     if index == 1 and node.kind in _ARITHMETIC and node.inputs[1].is_constant and getattr(value, "ndim", None) == 0:
         return value.item() if value.dtype.kind != "b" else value
     return value

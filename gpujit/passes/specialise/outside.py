@@ -42,8 +42,11 @@ def of_outside(
     if isinstance(spec, ObjectSpec) and isinstance(spec.object, ScriptObject):
         return _object(ev, spec.object, t, at)
     if isinstance(spec, ObjectSpec):
-        # Objects of custom classes, generators: nothing is assumed.
-        return Dyn(at.place(t))
+        # Of objects of custom classes (packed weights) type rules may read sizes.
+        ev.guards.setdefault(at.path, Guard(at.path, spec, at.find))
+        held = at.place(t)
+        ev.opaque[held] = spec.object
+        return Dyn(held)
     if not guarded:
         ev.guards.setdefault(at.path, Guard(at.path, spec, at.find))
     if isinstance(spec, TensorSpec):

@@ -129,9 +129,9 @@ def constant_key(value: Any) -> Any:
         return (type(value), value)
     if isinstance(value, (float, complex)):
         return (type(value), repr(value))
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         keys = tuple(map(constant_key, value))
-        return None if None in keys else (list, keys)
+        return None if None in keys else (type(value), keys)
     try:
         hash(value)
     except TypeError:

@@ -1,0 +1,152 @@
+"""Groups become nodes: ``prim::FusionGroup`` holds the group as a subgraph, and stands where the group can run.
+
+A group's node is an operator like others to every pass that knows nothing of it: pure, with tensors in and tensors out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gpujit.fuser.lower import Lowered, NotFused, lower
+from gpujit.fuser.partition import Group, Partition, Refusal, ordered, partition
+from gpujit.ir.graph import Block, Graph, Node, Value, copy_node
+from gpujit.ir.printer import SUBGRAPH
+from gpujit.passes.alias import AliasAnalysis
+from gpujit.passes.effects import is_pure
+from gpujit.passes.dce import eliminate_dead_code
+
+FUSION_GROUP = "prim::FusionGroup"
+
+
+@dataclass
+class Fused:
+    """What ``fuse`` did: the program of each group's node, and every refusal."""
+
+    programs: dict[Node, Lowered] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+def fuse(graph: Graph, min_nodes: int = 1) -> Fused:
+    """Put groups in place of their nodes, in all blocks of the graph; returns what was made of them.
+
+    Shapes and dtypes must be on the values' types (``infer_types``, ``specialise``); what has none stays as it is.
+    """
+    result = Fused()
+    for block in list(_blocks(graph.block)):
+        alias = AliasAnalysis(graph)
+        found: Partition = partition(block, alias, min_nodes)
+        result.refusals += found.refusals
+        if found.groups:
+            _rebuild(block, found.groups, result)
+    if result.programs:
+        eliminate_dead_code(graph)
+        result.programs = {n: p for n, p in result.programs.items() if n.block is not None}
+    return result
+
+
+def program_of(node: Node) -> Lowered:
+    """The program of a group's node, from its subgraph. Raises NotFused."""
+    graph = node.attributes[SUBGRAPH]
+    if not isinstance(graph, Graph):
+        raise NotFused("the group has no subgraph")
+    return lower(list(graph.nodes), list(graph.outputs))
+
+
+def _blocks(block: Block) -> Iterator[Block]:
+    for node in block.nodes:
+        for inner in node.blocks:
+            yield from _blocks(inner)
+    yield block
+
+
+def _rebuild(block: Block, groups: list[Group], result: Fused) -> None:
+    """The block with the groups' nodes, in an order in which all is defined before it is read."""
+    made: dict[Node, Node] = {}
+    for group in groups:
+        node = _node_of(group)
+        for old in group.nodes:
+            # A view may serve several groups; its original goes when nobody else reads it.
+            if any(v in group.outputs for v in old.outputs) or _computes(old, group):
+                made[old] = node
+        last = max(group.nodes, key=lambda n: _position(block, n))
+        node.insert_after(last)
+        for old_value, new_value in zip(group.outputs, node.outputs, strict=True):
+            old_value.replace_all_uses_with(new_value)
+        result.programs[node] = group.lowered
+    _remove(block, made)
+    _sort(block)
+
+
+def _computes(node: Node, group: Group) -> bool:
+    return node.kind != "prim::ListConstruct" and all(
+        use.node in group.nodes for value in node.outputs for use in value.uses
+    )
+
+
+def _position(block: Block, node: Node) -> int:
+    # Numbers are cheap to compute once; groups are few.
+    for i, each in enumerate(block.nodes):
+        if each is node:
+            return i
+    return -1
+
+
+def _node_of(group: Group) -> Node:
+    subgraph = Graph("")
+    known: dict[Value, Value] = {}
+    for value in group.lowered.inputs:
+        known[value] = subgraph.add_input(value.type, value.name)
+    inside = set(group.nodes)
+    for node in group.nodes:
+        for value in node.inputs:
+            if value not in known and value.node not in inside:
+                _copy_constant(value, subgraph, known)
+        copy_node(node, subgraph.block, known)
+    node = Node(FUSION_GROUP, group.lowered.inputs, {SUBGRAPH: subgraph})
+    last = group.nodes[-1]
+    node.source, node.call = last.source, last.call
+    for value in group.outputs:
+        subgraph.add_output(known[value])
+        node.add_output(value.type, value.name)
+    return node
+
+
+def _copy_constant(value: Value, subgraph: Graph, known: dict[Value, Value]) -> None:
+    """A constant, or a list of constants, that the group's nodes read."""
+    for inner in value.node.inputs:
+        if inner not in known:
+            _copy_constant(inner, subgraph, known)
+    copy_node(value.node, subgraph.block, known)
+
+
+def _remove(block: Block, made: dict[Node, Node]) -> None:
+    """Take out the nodes that groups replaced, last ones first."""
+    for node in block.nodes_reversed:
+        if node in made and not any(v.uses for v in node.outputs):
+            node.destroy()
+
+
+def _sort(block: Block) -> None:
+    """Put the nodes into an order in which values are defined before they are read, near the one they had."""
+    nodes = list(block.nodes)
+    position = {node: i for i, node in enumerate(nodes)}
+    edges = []
+    for node in nodes:
+        for inner in _with_inner(node):
+            for value in inner.inputs:
+                if value.node in position and value.node is not node:
+                    edges.append((value.node, node))
+    acting = [n for n in nodes if n.kind != "prim::Constant" and n.kind != FUSION_GROUP and not is_pure(n)]
+    edges += zip(acting, acting[1:])
+    for node in ordered(nodes, edges, position.__getitem__):
+        node.unlink()
+        block.append(node)
+
+
+def _with_inner(node: Node) -> Iterator[Node]:
+    yield node
+    for block in node.blocks:
+        yield block.return_node
+        for inner in block.nodes:
+            yield from _with_inner(inner)

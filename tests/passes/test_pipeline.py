@@ -1,0 +1,104 @@
+"""Pipelines: order, rounds, an end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from gpujit.ir.graph import Graph
+from gpujit.ir.parser import parse_graph
+from gpujit.passes.base import Pass, changes_made
+from gpujit.passes.effects import resolve_node
+from gpujit.passes.pipeline import PIPELINES, named, run
+from gpujit.support.config import config
+from gpujit.support.errors import ArgumentError, InternalError
+from gpujit.testing import assert_same_graph
+from tests.passes.random_graphs import Program, assert_keeps_meaning, programs
+
+EMPTY = "graph(%x : Tensor):\n  return (%x)"
+
+
+def counted(name: str, changes: int, calls: list[str]) -> Pass:
+    """A pass that says so many times that it changed the graph."""
+    left = [changes]
+
+    def body(graph: Graph) -> bool:
+        calls.append(name)
+        left[0] -= 1
+        return left[0] >= 0
+
+    return Pass(name, body)
+
+
+def test_runs_in_order_until_nothing_changes() -> None:
+    calls: list[str] = []
+    passes = (counted("a", 2, calls), counted("b", 1, calls))
+    assert run(parse_graph(EMPTY), passes)
+    assert calls == ["a", "b", "a", "b", "a", "b"]
+    assert not run(parse_graph(EMPTY), passes)
+
+
+def test_rounds_can_be_limited() -> None:
+    calls: list[str] = []
+    assert run(parse_graph(EMPTY), (counted("a", 10, calls),), rounds=1)
+    assert calls == ["a"]
+
+
+def test_passes_that_undo_each_other_are_named() -> None:
+    calls: list[str] = []
+    with pytest.raises(InternalError, match="still change the graph: there, back"):
+        run(parse_graph(EMPTY), (counted("there", 10**9, calls), counted("back", 10**9, calls)))
+
+
+def test_fuel_stops_a_pipeline() -> None:
+    calls: list[str] = []
+    start = changes_made()
+    with config(pass_limit=start + 3):
+        assert run(parse_graph(EMPTY), (counted("a", 10, calls), counted("b", 10, calls)))
+    assert calls == ["a", "b", "a"] and changes_made() == start + 3
+
+
+def test_names() -> None:
+    assert named("cleanup") is PIPELINES["cleanup"]
+    with pytest.raises(ArgumentError, match=r"no pipeline 'cleanu'; there are .*cleanup"):
+        run(parse_graph(EMPTY), "cleanu")
+
+
+def test_cleanup_leaves_what_is_needed() -> None:
+    graph = parse_graph(
+        """
+        graph(%x : Tensor, %n : int):
+          %three : int = prim::Constant[value=3]()
+          %true : bool = prim::Constant[value=1]()
+          %r : Tensor, %u : Tensor = prim::Loop(%three, %true, %x, %x)
+            block0(%i : int, %c : Tensor, %v : Tensor):
+              %one : int = prim::Constant[value=1]()
+              %a : Tensor = aten::relu(%x)
+              %b : Tensor = aten::relu(%x)
+              %m : Tensor = aten::mul(%a, %b)
+              %d : Tensor = aten::add(%c, %m, %one)
+              %e : Tensor = aten::sub(%v, %m, %one)
+              -> (%true, %d, %e)
+          return (%r)""",
+        resolve=resolve_node,
+    )
+    assert run(graph, "cleanup")
+    wanted = """
+        graph(%x : Tensor, %n : int):
+          %three : int = prim::Constant[value=3]()
+          %true : bool = prim::Constant[value=1]()
+          %one : int = prim::Constant[value=1]()
+          %a : Tensor = aten::relu(%x)
+          %m : Tensor = aten::mul(%a, %a)
+          %r : Tensor = prim::Loop(%three, %true, %x)
+            block0(%i : int, %c : Tensor):
+              %d : Tensor = aten::add(%c, %m, %one)
+              -> (%true, %d)
+          return (%r)"""
+    assert_same_graph(graph, parse_graph(wanted, resolve=resolve_node))
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs(max_size=20))
+def test_cleanup_keeps_the_meaning(program: Program) -> None:
+    assert_keeps_meaning(lambda graph: run(graph, "cleanup"), program)
