@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpujit.fuser.lower import Lowered, NotFused, lower
-from gpujit.fuser.partition import Group, Partition, Refusal, ordered, partition
+from gpujit.fuser.partition import Group, Partition, Refusal, order_edges, ordered, partition
 from gpujit.ir.graph import Block, Graph, Node, Value, copy_node
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.passes.alias import AliasAnalysis
-from gpujit.passes.effects import is_pure
 from gpujit.passes.dce import eliminate_dead_code
 
 FUSION_GROUP = "prim::FusionGroup"
@@ -38,7 +37,7 @@ def fuse(graph: Graph, min_nodes: int = 1) -> Fused:
         found: Partition = partition(block, alias, min_nodes)
         result.refusals += found.refusals
         if found.groups:
-            _rebuild(block, found.groups, result)
+            _rebuild(block, found.groups, alias, result)
     if result.programs:
         eliminate_dead_code(graph)
         result.programs = {n: p for n, p in result.programs.items() if n.block is not None}
@@ -60,7 +59,7 @@ def _blocks(block: Block) -> Iterator[Block]:
     yield block
 
 
-def _rebuild(block: Block, groups: list[Group], result: Fused) -> None:
+def _rebuild(block: Block, groups: list[Group], alias: AliasAnalysis, result: Fused) -> None:
     """The block with the groups' nodes, in an order in which all is defined before it is read."""
     made: dict[Node, Node] = {}
     for group in groups:
@@ -75,7 +74,7 @@ def _rebuild(block: Block, groups: list[Group], result: Fused) -> None:
             old_value.replace_all_uses_with(new_value)
         result.programs[node] = group.lowered
     _remove(block, made)
-    _sort(block)
+    _sort(block, alias)
 
 
 def _computes(node: Node, group: Group) -> bool:
@@ -98,12 +97,15 @@ def _node_of(group: Group) -> Node:
     for value in group.lowered.inputs:
         known[value] = subgraph.add_input(value.type, value.name)
     inside = set(group.nodes)
+    # Operands that no expression needs come behind those that the program reads.
+    inputs = list(group.lowered.inputs)
     for node in group.nodes:
         for value in node.inputs:
-            if value not in known and value.node not in inside:
-                _copy_constant(value, subgraph, known)
+            if value not in known and value.node not in inside and not _copied(value, subgraph, known):
+                inputs.append(value)
+                known[value] = subgraph.add_input(value.type, value.name)
         copy_node(node, subgraph.block, known)
-    node = Node(FUSION_GROUP, group.lowered.inputs, {SUBGRAPH: subgraph})
+    node = Node(FUSION_GROUP, inputs, {SUBGRAPH: subgraph})
     last = group.nodes[-1]
     node.source, node.call = last.source, last.call
     for value in group.outputs:
@@ -112,12 +114,14 @@ def _node_of(group: Group) -> Node:
     return node
 
 
-def _copy_constant(value: Value, subgraph: Graph, known: dict[Value, Value]) -> None:
-    """A constant, or a list of constants, that the group's nodes read."""
-    for inner in value.node.inputs:
-        if inner not in known:
-            _copy_constant(inner, subgraph, known)
+def _copied(value: Value, subgraph: Graph, known: dict[Value, Value]) -> bool:
+    """Whether a value is a constant, or a list of constants, which the subgraph then holds itself."""
+    if value.node.kind not in ("prim::Constant", "prim::ListConstruct"):
+        return False
+    if not all(inner in known or _copied(inner, subgraph, known) for inner in value.node.inputs):
+        return False
     copy_node(value.node, subgraph.block, known)
+    return True
 
 
 def _remove(block: Block, made: dict[Node, Node]) -> None:
@@ -127,7 +131,7 @@ def _remove(block: Block, made: dict[Node, Node]) -> None:
             node.destroy()
 
 
-def _sort(block: Block) -> None:
+def _sort(block: Block, alias: AliasAnalysis) -> None:
     """Put the nodes into an order in which values are defined before they are read, near the one they had."""
     nodes = list(block.nodes)
     position = {node: i for i, node in enumerate(nodes)}
@@ -137,8 +141,7 @@ def _sort(block: Block) -> None:
             for value in inner.inputs:
                 if value.node in position and value.node is not node:
                     edges.append((value.node, node))
-    acting = [n for n in nodes if n.kind != "prim::Constant" and n.kind != FUSION_GROUP and not is_pure(n)]
-    edges += zip(acting, acting[1:])
+    edges += order_edges([n for n in nodes if n.kind != FUSION_GROUP], alias)
     for node in ordered(nodes, edges, position.__getitem__):
         node.unlink()
         block.append(node)

@@ -71,6 +71,17 @@ def plan(nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
         raise NotFused(str(fault)) from fault
 
 
+def view_of(node: Node) -> tuple[Value, list[Geometry]] | None:
+    """What a node looks at and through which maps; None when it is no view, or one that copies here."""
+    op = entry_of(node)
+    if op is None or op.kind != "view":
+        return None
+    try:
+        return geometry_of(node)
+    except NotKnown:
+        return None
+
+
 def recordable(node: Node) -> None:
     """Raises NotFused when a node's operator has no expression for these dtypes and arguments."""
     op, args = arguments_of(node)
@@ -197,8 +208,9 @@ class _Lowering(Pull):
         if op is None:
             return False
         functional = op.derived_from or op
-        if op.kind == "view":
-            base, maps = geometry_of(node)
+        seen = view_of(node)
+        if seen is not None:
+            base, maps = seen
             for value, m in zip(node.outputs, maps, strict=False):
                 if m.is_bijective:
                     self.share(base, value, m)
@@ -275,14 +287,15 @@ class _Lowering(Pull):
             return self.load(value, at, mask)
         op, args = arguments_of(node)
         functional = op.derived_from or op
-        if op.kind == "view":
-            base, maps = geometry_of(node)
+        seen = view_of(node)
+        if seen is not None:
+            base, maps = seen
             return self.pull(base, maps[value.index].place(at), mask)
         move = MOVES.get(functional.full_name)
         if move is not None:
             return move(self, value, args, at, mask)
         if functional.kind == "pointwise":
-            return self.pointwise(node, op, args, at, mask)
+            return self.pointwise(op, args, at, mask)
         if isinstance(functional.scalar, Rows):
             return self.over_rows(node, op, args, value, at, mask)
         raise NotFused(f"{op.full_name} has no expression")
@@ -305,9 +318,14 @@ class _Lowering(Pull):
         shape = shape_of(x)
         return Recorded(self.pull(x, expand(at, [n == 1 for n in shape]), mask), len(shape))
 
-    def pointwise(self, node: Node, op: Op, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
-        recording = record(op, [self.operand(x, at, mask) for x in args])
-        self.check(recording.checks, at, mask)
+    def pointwise(self, op: Op, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+        rows = (op.derived_from or op).scalar
+        if isinstance(rows, Rows):
+            values = [self.row_operand(x, a.name, rows, at, mask) for x, a in self.named(op, args)]
+        else:
+            values = [self.operand(x, at, mask) for x in args]
+        recording = record(op, values)
+        self.check(recording.checks, mask)
         return recording.results[0]
 
     def over_rows(self, node: Node, op: Op, args: Sequence[Any], value: Value, at: Coords, mask: Expr | None) -> Expr:
@@ -328,19 +346,16 @@ class _Lowering(Pull):
         key = (node, tuple(map(str, full)), id(mask))
         results = self.recorded.get(key)
         if results is None:
-            split = full
-            if rows.groups is not None:
-                split = self.frame_coords if axes else full
-            values = [self.row_operand(a, name.name, rows, full, split, mask) for a, name in self.named(op, args)]
+            values = [self.row_operand(x, a.name, rows, full, mask) for x, a in self.named(op, args)]
             recording = record(op, values)
-            self.check(recording.checks, full, mask)
+            self.check(recording.checks, mask)
             results = self.recorded[key] = recording.results
         return results[value.index]
 
     def named(self, op: Op, args: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         return zip(args, op.schema.arguments, strict=True)
 
-    def row_operand(self, x: Any, name: str, rows: Rows, full: Coords, split: Coords, mask: Expr | None) -> Any:
+    def row_operand(self, x: Any, name: str, rows: Rows, full: Coords, mask: Expr | None) -> Any:
         """An argument of an operator over rows: aligned with a dim of the first one, or broadcast."""
         if not isinstance(x, Value):
             return x
@@ -367,7 +382,7 @@ class _Lowering(Pull):
         rows = (op.derived_from or op).scalar
         return isinstance(rows, Rows) and rows.groups is not None
 
-    def check(self, checks: Sequence[tuple[Expr, str]], at: Coords, mask: Expr | None) -> None:
+    def check(self, checks: Sequence[tuple[Expr, str]], mask: Expr | None) -> None:
         for condition, message in checks:
             if mask is not None:
                 condition = scalar.apply("or", condition, scalar.apply("not", mask))

@@ -174,25 +174,9 @@ class _Partitioner:
                     source = value.node
                     if source.block is self.block and source in self.position and source is not node:
                         graph.add_edge(self.vertex(source), self.vertex(node))
-        # What has an effect keeps its order.
-        ordered = [n for n in self.block.nodes if n.kind != "prim::Constant" and not is_pure(n)]
-        for before, after in zip(ordered, ordered[1:]):
+        free = set(self.unit_of)
+        for before, after in order_edges([n for n in self.block.nodes if n not in free], self.alias):
             graph.add_edge(self.vertex(before), self.vertex(after))
-        # Readers of what is written stay where they are among those that write.
-        for node in self.block.nodes:
-            if node in self.unit_of or node.kind == "prim::Constant" or not ordered:
-                continue
-            if any(self.alias.is_written(v) for v in (*node.inputs, *node.outputs)) and is_pure(node):
-                self.pin(node, ordered)
-
-    def pin(self, node: Node, ordered: Sequence[Node]) -> None:
-        at = self.position[node]
-        before = [n for n in ordered if self.position[n] < at]
-        after = [n for n in ordered if self.position[n] > at]
-        if before:
-            self.graph.add_edge(self.vertex(before[-1]), self.vertex(node))
-        if after:
-            self.graph.add_edge(self.vertex(node), self.vertex(after[0]))
 
     def vertex(self, node: Node) -> Any:
         return self.unit_of.get(node, node)
@@ -363,6 +347,27 @@ def _with_inner(node: Node) -> Iterator[Node]:
         yield block.return_node
         for inner in block.nodes:
             yield from _with_inner(inner)
+
+
+def order_edges(nodes: Sequence[Node], alias: AliasAnalysis) -> list[tuple[Node, Node]]:
+    """Pairs of nodes, given in order, whose order must stay beyond what their values say: what acts keeps its order, and
+    what touches memory that is written keeps its place among what acts."""
+    found: list[tuple[Node, Node]] = []
+    last: Node | None = None
+    waiting: list[Node] = []
+    for node in nodes:
+        if node.kind == "prim::Constant":
+            continue
+        if not is_pure(node):
+            found += [(n, node) for n in waiting]
+            if last is not None:
+                found.append((last, node))
+            last, waiting = node, []
+        elif any(alias.is_written(v) for v in (*node.inputs, *node.outputs)):
+            if last is not None:
+                found.append((last, node))
+            waiting.append(node)
+    return found
 
 
 def ordered(vertices: Sequence[Any], edges: Sequence[tuple[Any, Any]], key: Any) -> list[Any]:

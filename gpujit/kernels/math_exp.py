@@ -139,10 +139,11 @@ def _logistic(e: Emitter, x: Vector, weight: Vector | None) -> Vector:
     near, lost, w, n = _exp_parts(e, -x, careful=True)
     bell = e.scale(near, w, n)
     below = bell + 1
-    # The reciprocal, corrected by what rounding took from the sum.
-    lost = e.scale(lost, w, n) + (1 - (below - bell))
+    # The reciprocal, corrected by its own remainder and by what rounding took from the sum.
+    larger, smaller = e.select(bell > 1, bell, 1.0), e.select(bell < 1, bell, 1.0)
+    lost = e.scale(lost, w, n) + (smaller - (below - larger))
     ratio = 1 / below
-    ratio = e.fma(-(ratio * lost), ratio, ratio)
+    ratio = e.fma(e.fma(-ratio, lost, e.fma(-ratio, below, 1.0)), ratio, ratio)
     usual = ratio if weight is None else weight * ratio
 
     def far() -> Vector:

@@ -85,7 +85,7 @@ def tan(e: Emitter, x: Vector) -> Vector:
         even = (n & 1) == 0
         result = e.select(even, top, -bottom) / e.select(even, bottom, top)
     rare = e.abs(x) > _LIMITS[x.dtype]
-    return e.unless_rare(rare, result, lambda: e.overloaded("sin", x) / e.overloaded("cos", x))
+    return e.unless_rare(rare, result, lambda: e.overloaded("tan", x))
 
 
 def _asin_small(e: Emitter, x: Vector, z: Vector) -> Vector:

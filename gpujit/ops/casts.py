@@ -8,9 +8,11 @@ import numpy as np
 
 from gpujit.ir.dtypes import BOOL_, INT64
 from gpujit.ir.values import Array, Device
+from gpujit.ops import element_bodies
 from gpujit.ops.create import OPTIONS, check_layout
 from gpujit.ops.layout import cast, copy_format, copy_preserved, dtype_of, has_format, module_for, on_device, out_forms
 from gpujit.ops.registry import library, view
+from gpujit.ops.rows import by_element
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_views import cast_as_type, cast_to_type, cast_type, shape_as_tensor_type
 from gpujit.support.errors import DTypeError, OpError
@@ -34,6 +36,7 @@ def converted(
     "aten::to.device(Tensor(a) self, Device device, ScalarType dtype, bool non_blocking=False, bool copy=False, "
     "MemoryFormat? memory_format=None) -> Tensor(a)",
     type_rule=cast_type,
+    scalar=by_element(element_bodies.cast_by("aten::to", 2, 1, 5)),
 )
 def to_device(
     xp: Any, x: Array, device: Device, dtype: int, non_blocking: bool, copy: bool, memory_format: int | None
@@ -46,6 +49,7 @@ def to_device(
     "aten::to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False, "
     "MemoryFormat? memory_format=None) -> Tensor(a)",
     type_rule=cast_type,
+    scalar=by_element(element_bodies.cast_by("aten::to", 1, None, 4)),
 )
 def to_dtype(xp: Any, x: Array, dtype: int, non_blocking: bool, copy: bool, memory_format: int | None) -> Array:
     """The tensor with a dtype; itself when nothing changes."""
@@ -63,6 +67,7 @@ def _beside(xp: Any, x: Array, other: Array) -> Array:
     "aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False, "
     "MemoryFormat? memory_format=None) -> Tensor(a)",
     type_rule=cast_as_type,
+    scalar=by_element(element_bodies.cast_as),
 )
 def to_other(xp: Any, x: Array, other: Array, non_blocking: bool, copy: bool, memory_format: int | None) -> Array:
     """The tensor with the dtype and on the device of ``other``; itself when nothing changes."""
@@ -76,6 +81,7 @@ def to_other(xp: Any, x: Array, other: Array, non_blocking: bool, copy: bool, me
     f"aten::to.dtype_layout(Tensor(a) self, *, {OPTIONS}, bool non_blocking=False, bool copy=False, "
     "MemoryFormat? memory_format=None) -> Tensor(a)",
     type_rule=cast_type,
+    scalar=by_element(element_bodies.cast_by("aten::to", 1, 3, 7)),
 )
 def to_dtype_layout(
     xp: Any,
@@ -97,6 +103,7 @@ def to_dtype_layout(
     "aten::to.prim_Device(Tensor(a) self, Device? device, int? dtype=None, bool non_blocking=False, bool copy=False) "
     "-> Tensor(b|a)",
     type_rule=cast_type,
+    scalar=by_element(element_bodies.cast_by("aten::to", 2, 1)),
 )
 def to_prim_device(
     xp: Any, x: Array, device: Device | None, dtype: int | None, non_blocking: bool, copy: bool
@@ -108,6 +115,7 @@ def to_prim_device(
 @view(
     "aten::to.prim_dtype(Tensor(a) self, int? dtype=None, bool non_blocking=False, bool copy=False) -> Tensor(b|a)",
     type_rule=cast_type,
+    scalar=by_element(element_bodies.cast_by("aten::to", 1)),
 )
 def to_prim_dtype(xp: Any, x: Array, dtype: int | None, non_blocking: bool, copy: bool) -> Array:
     """The tensor with a dtype; itself when nothing changes."""
@@ -126,6 +134,7 @@ def to_prim_other(xp: Any, x: Array, non_blocking: bool, copy: bool) -> Array:
     f"aten::_to_copy(Tensor self, *, {OPTIONS}, bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor",
     half="native",
     type_rule=cast_type,
+    scalar=by_element(element_bodies.cast_by("aten::_to_copy", 1, 3, 6)),
 )
 def to_copy(
     xp: Any,
@@ -142,7 +151,13 @@ def to_copy(
     return converted(xp, x, dtype, device, True, memory_format, "aten::_to_copy")
 
 
-@library("aten::type_as(Tensor self, Tensor other) -> Tensor", half="native", type_rule=cast_as_type, may_alias=True)
+@library(
+    "aten::type_as(Tensor self, Tensor other) -> Tensor",
+    half="native",
+    scalar=by_element(element_bodies.cast_as),
+    type_rule=cast_as_type,
+    may_alias=True,
+)
 def type_as(xp: Any, x: Array, other: Array) -> Array:
     """The tensor with the dtype and on the device of ``other``; itself when nothing changes."""
     return cast(_beside(xp, x, other), other.dtype)
@@ -159,13 +174,23 @@ def _declare_casts() -> None:
             return cast(x, dtype_of(code, op))
 
         text = f"aten::_cast_{name}(Tensor self, bool non_blocking=False) -> Tensor"
-        library(text, half="native", type_rule=cast_to_type(code), may_alias=True)(cast_to)
+        library(
+            text,
+            half="native",
+            type_rule=cast_to_type(code),
+            may_alias=True,
+            scalar=by_element(element_bodies.cast_to(code, f"aten::_cast_{name}")),
+        )(cast_to)
 
 
 _declare_casts()
 
 
-@view("aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)", type_rule=same_type)
+@view(
+    "aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)",
+    scalar=by_element(element_bodies.same("aten::contiguous", 1)),
+    type_rule=same_type,
+)
 def contiguous(xp: Any, x: Array, memory_format: int) -> Array:
     """The tensor itself when it has the memory format, else a copy that has."""
     if memory_format == 0:
@@ -197,7 +222,13 @@ def _declare_identities() -> None:
             """A copy."""
             return copy_preserved(xp, x)
 
-        library(f"aten::{name}(Tensor self) -> Tensor", half="native", out="out", type_rule=same_type)(copied)
+        library(
+            f"aten::{name}(Tensor self) -> Tensor",
+            half="native",
+            out="out",
+            type_rule=same_type,
+            scalar=by_element(element_bodies.same(name)),
+        )(copied)
 
 
 _declare_identities()

@@ -139,7 +139,7 @@ def range_list(n: int) -> list[int]:
     return list(range(n))
 
 
-prim("aten::len.t(t[] a) -> int", type_rule=first_size_type)(len)
+prim("aten::len.t(t[] a) -> int", type_rule=first_size_type, never_raises=True)(len)
 
 
 @prim("aten::len.Tensor(Tensor t) -> int", type_rule=first_size_type)

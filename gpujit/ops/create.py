@@ -9,6 +9,7 @@ import numpy as np
 
 from gpujit.ir.dtypes import INT64
 from gpujit.ir.values import Array, Device
+from gpujit.ops import element_bodies
 from gpujit.ops.into import fits
 from gpujit.ops.layout import (
     cast,
@@ -23,6 +24,7 @@ from gpujit.ops.layout import (
 )
 from gpujit.ops.promotion import COMPLEX64, DEFAULT_FLOAT, result_type
 from gpujit.ops.registry import library
+from gpujit.ops.rows import by_element
 from gpujit.ops.rules_views import cast_type, full_type, new_type, number_type, scalar_tensor_type, sized_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
@@ -257,7 +259,13 @@ def _declare_like() -> None:
                 out.fill(value)
             return None
 
-        library(f"aten::{name}(Tensor self, *, {_LIKE}) -> Tensor", half="native", type_rule=cast_type, into=into)(made)
+        library(
+            f"aten::{name}(Tensor self, *, {_LIKE}) -> Tensor",
+            half="native",
+            type_rule=cast_type,
+            into=into,
+            scalar=None if value is None else by_element(element_bodies.like(value, f"aten::{name}")),
+        )(made)
         out_forms(
             f"aten::{name}.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
             of=f"aten::{name}",
@@ -324,6 +332,7 @@ def _new_full_into(
     f"aten::full_like(Tensor self, Scalar fill_value, *, {_LIKE}) -> Tensor",
     half="native",
     type_rule=cast_type,
+    scalar=by_element(element_bodies.like(None, "aten::full_like")),
     into=_full_like_into,
 )
 def full_like(

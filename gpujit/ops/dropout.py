@@ -7,12 +7,14 @@ from typing import Any
 
 from gpujit.ir.dtypes import BOOL_, FLOAT32, FLOAT64, HALF_TYPES
 from gpujit.ir.values import Array
+from gpujit.ops import element_bodies
 from gpujit.ops.generator import DEFAULT, Generator
 from gpujit.ops.into import copied
 from gpujit.ops.layout import cast, empty_preserved, out_forms
 from gpujit.ops.promotion import to_floating
 from gpujit.ops.random import fill
 from gpujit.ops.registry import library
+from gpujit.ops.rows import by_element
 from gpujit.ops.rules import floating_type, masked_type, same_type
 from gpujit.ops.samplers import bernoulli_numbers
 from gpujit.ops.writes import check_writable, write_into
@@ -104,6 +106,7 @@ def _declare_dropouts() -> None:
             may_alias=True,
             type_rule=same_type,
             into=into,
+            scalar=by_element(element_bodies.undropped(op)),
         )(dropout)
         library(
             f"{op}_(Tensor(a!) self, float p, bool train) -> Tensor(a!)", half="native", random=True, active_if="train"

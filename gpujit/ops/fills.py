@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gpujit.ir.values import Array
+from gpujit.ops import element_bodies
 from gpujit.ops.create import filled
 from gpujit.ops.into import copied, fits
 from gpujit.ops.layout import cast, copy_format, empty_preserved, normal_size, out_forms, set_geometry, wrap_dim
 from gpujit.ops.registry import library
+from gpujit.ops.rows import by_element
 from gpujit.ops.rules import same_type
 from gpujit.ops.rules_views import as_other_type, as_strided_type, diag_embed_type, diag_type, diagflat_type
 from gpujit.ops.views import diagonal, expanded_shape
@@ -37,6 +39,7 @@ def _zero_into(xp: Any, out: Array, x: Array) -> Any:
     half="native",
     out="Scalar_out",
     type_rule=same_type,
+    scalar=by_element(element_bodies.fill(1, "aten::fill")),
     into=_fill_into,
 )
 def fill_scalar(xp: Any, x: Array, value: Any) -> Array:
@@ -55,6 +58,7 @@ def _single(value: Array, op: str) -> Array:
     half="native",
     out="Tensor_out",
     type_rule=same_type,
+    scalar=by_element(element_bodies.fill(1, "aten::fill")),
     into=_fill_into,
 )
 def fill_tensor(xp: Any, x: Array, value: Array) -> Array:
@@ -79,7 +83,14 @@ def fill_tensor_in_place(xp: Any, x: Array, value: Array) -> Array:
     return x
 
 
-@library("aten::zero(Tensor self) -> Tensor", half="native", out="out", type_rule=same_type, into=_zero_into)
+@library(
+    "aten::zero(Tensor self) -> Tensor",
+    half="native",
+    out="out",
+    scalar=by_element(element_bodies.fill(None, "aten::zero")),
+    type_rule=same_type,
+    into=_zero_into,
+)
 def zero(xp: Any, x: Array) -> Array:
     """A tensor like ``self`` of zeros."""
     y = empty_preserved(xp, x)
@@ -120,6 +131,7 @@ def _clone_into(xp: Any, out: Array, x: Array, memory_format: int | None) -> Any
     half="native",
     out="out",
     type_rule=same_type,
+    scalar=by_element(lambda m, x, source, non_blocking: cast(source, x.dtype)),
     into=_copy_into,
 )
 def copy(xp: Any, x: Array, src: Array, non_blocking: bool) -> Array:
@@ -158,6 +170,7 @@ _declare_number_copies()
     "aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor",
     half="native",
     type_rule=same_type,
+    scalar=by_element(element_bodies.same("aten::clone", 1)),
     into=_clone_into,
 )
 def clone(xp: Any, x: Array, memory_format: int | None) -> Array:

@@ -284,7 +284,8 @@ def _by_rule(op: Op, args: tuple[Any, ...]) -> Any:
     for case in islice(_guesses(op, args), GUESS_LIMIT):
         try:
             found.append(call(case))
-        except (NotKnown, ShapeError, DTypeError):
+        except (NotKnown, ShapeError, DTypeError, IndexError):
+            # The operator refuses the guess, or the rule does not look for a rank that no call has.
             continue
     if not found:
         return unknown_result(op)

@@ -49,7 +49,7 @@ def _bad_dim(op: str, dim: int, ndim: int) -> ShapeError:
     return ShapeError(f"{op}: Dimension out of range (expected to be in range of [-{ndim}, {ndim - 1}], but got {dim})")
 
 
-@prim("aten::size(Tensor self) -> int[]", type_rule=sizes_type)
+@prim("aten::size(Tensor self) -> int[]", type_rule=sizes_type, never_raises=True)
 def size(x: Array) -> list[int]:
     """All sizes, as a new list."""
     return list(x.shape)
@@ -59,7 +59,7 @@ prim("aten::sym_size.int(Tensor self, int dim) -> int", type_rule=size_type)(siz
 prim("aten::sym_size(Tensor self) -> int[]", type_rule=sizes_type)(size)
 
 
-@prim("aten::dim(Tensor self) -> int", type_rule=rank_type)
+@prim("aten::dim(Tensor self) -> int", type_rule=rank_type, never_raises=True)
 def dim(x: Array) -> int:
     """The number of dimensions."""
     return x.ndim  # type: ignore[no-any-return]
@@ -312,11 +312,11 @@ def device_of(x: Any) -> Device:
     return CPU if isinstance(place, str) else Device("cuda", place.id)
 
 
-prim("prim::dtype(Tensor a) -> int", type_rule=dtype_code_type)(dtype_code)
-prim("prim::device(Tensor a) -> Device")(device_of)
+prim("prim::dtype(Tensor a) -> int", type_rule=dtype_code_type, never_raises=True)(dtype_code)
+prim("prim::device(Tensor a) -> Device", never_raises=True)(device_of)
 
 
-@prim("prim::layout(Tensor a) -> Layout")
+@prim("prim::layout(Tensor a) -> Layout", never_raises=True)
 def layout(x: Any) -> int:
     """0 for a strided tensor, 1 for COO, 2 for CSR."""
     return x.layout if type(x) is SparseTensor else 0
@@ -444,7 +444,7 @@ def promote_codes(a: int, b: int) -> int:
 
 
 def _flag(text: str, test: Callable[[Any], bool]) -> None:
-    prim(text)(test)
+    prim(text, never_raises=True)(test)
 
 
 _flag("prim::is_cuda(Tensor a) -> bool", lambda x: device_of(x).type == "cuda")

@@ -102,16 +102,14 @@ def _record_rows(op: Op, rows: Rows, args: Sequence[Any]) -> Recording:
     tensors = [a for a in args if isinstance(a, Recorded)]
     if any(kind_of(a.dtype) == 3 for a in tensors):
         raise RecordError(f"{op.full_name}: kernels know no complex numbers; it runs unfused")
-    halves = [a.dtype for a in tensors if a.dtype in HALF_TYPES]
-    values = [
-        a.astype(FLOAT32) if isinstance(a, Recorded) and a.dtype in HALF_TYPES else a.copy() if isinstance(a, Recorded)
-        else a
-        for a in args
-    ]  # fmt: skip
+    halves = [] if rows.exact else [a.dtype for a in tensors if a.dtype in HALF_TYPES]
+    values = [_variable(a, halves) if isinstance(a, Recorded) else a for a in args]
     results = rows.body(m, *values)
     results = results if isinstance(results, tuple) else (results,)
     target = _asked_dtype(op, args)
-    if op.half == "native":
+    if rows.exact:
+        target = None
+    elif op.half == "native":
         target = tensors[0].dtype
     elif halves and target is None:
         target = result_type(*tensors) if op.half == "promote" else halves[0]
@@ -124,6 +122,10 @@ def _record_rows(op: Op, rows: Rows, args: Sequence[Any]) -> Recording:
     if axes == () and any(x.op in ROW_OPS for x in walk(finished)):
         raise RecordError(f"{op.full_name}: it reduces no dims of a tensor of {tensors[0].ndim}; it runs unfused")
     return Recording(finished, tuple(m.checks), rows, axes, rows.keeps(args))
+
+
+def _variable(x: Recorded, widened: Sequence[Any]) -> Recorded:
+    return x.astype(FLOAT32) if x.dtype in widened else x.copy()
 
 
 def _asked_dtype(op: Op, args: Sequence[Any]) -> Any:

@@ -298,8 +298,9 @@ def library(
     may_alias: bool = False,
     random: bool = False,
     active_if: str | None = None,
+    scalar: object = None,
 ) -> Callable[[Body], Body]:
-    """Declare an operator with a kernel of its own."""
+    """Declare an operator with a kernel of its own. ``scalar``: ``Rows``, for one that can be recorded all the same."""
 
     def declare(body: Body) -> Body:
         op = add_op(
@@ -315,6 +316,7 @@ def library(
                 may_alias=may_alias,
                 random=random,
                 active_if=active_if,
+                scalar=scalar,
             )
         )
         _derive(op, inplace, out)
@@ -323,11 +325,16 @@ def library(
     return declare
 
 
-def view(text: str, *, type_rule: TypeRule | None = None, onnx: object = None) -> Callable[[Body], Body]:
-    """Declare an operator whose result shares memory with its first argument (or may)."""
+def view(
+    text: str, *, type_rule: TypeRule | None = None, onnx: object = None, scalar: object = None
+) -> Callable[[Body], Body]:
+    """Declare an operator whose result shares memory with its first argument (or may).
+
+    ``scalar``: ``Rows`` of one that may compute, such as a cast.
+    """
 
     def declare(body: Body) -> Body:
-        op = add_op(Op(text, "view", body, half="native", type_rule=type_rule, onnx=onnx))
+        op = add_op(Op(text, "view", body, half="native", type_rule=type_rule, onnx=onnx, scalar=scalar))
         if "(a" not in text:
             raise InternalError(f"view {op.full_name} has no alias mark in its schema")
         return body

@@ -28,6 +28,7 @@ class Rows:
             lies along; the others broadcast.
         groups: how many groups dim 1 of the first tensor is split into, from the arguments; None when it is not.
             ``axes`` then count the groups and what is in one as two dims.
+        exact: tensors of half types arrive as they are, and results stay as they are.
     """
 
     axes: Callable[[int, Sequence[Any]], tuple[int, ...] | None]
@@ -35,6 +36,7 @@ class Rows:
     keeps: Callable[[Sequence[Any]], bool] = lambda args: False
     aligned: Mapping[str, int] = field(default_factory=dict)
     groups: Callable[[Sequence[Any]], int] | None = None
+    exact: bool = False
 
 
 def dims_at(position: int, op: str) -> Callable[[int, Sequence[Any]], tuple[int, ...] | None]:
@@ -55,6 +57,11 @@ def all_dims(ndim: int, args: Sequence[Any]) -> tuple[int, ...] | None:
 def no_dims(ndim: int, args: Sequence[Any]) -> tuple[int, ...] | None:
     """No rows: element by element, for the sake of ``aligned``."""
     return ()
+
+
+def by_element(body: Callable[..., Any]) -> Rows:
+    """What an operator that is not declared as pointwise does to one element, dtypes being its own affair."""
+    return Rows(no_dims, body, exact=True)
 
 
 def dims_from(first: int) -> Callable[[int, Sequence[Any]], tuple[int, ...] | None]:

@@ -7,11 +7,13 @@ from typing import Any
 
 from gpujit.ir.dtypes import BFLOAT16, FLOAT16
 from gpujit.ir.values import Array
+from gpujit.ops import element_bodies
 from gpujit.ops.aliases import alias
 from gpujit.ops.into import by_parts, longest
 from gpujit.ops.numeric import filled, filled_into
 from gpujit.ops.pointwise import CAST_TO_FLOAT, FLOAT_ONLY, NO_BOOL, REAL_ONLY
 from gpujit.ops.registry import library, out_form, pointwise
+from gpujit.ops.rows import by_element
 from gpujit.ops.rules import frexp_type, same_type
 from gpujit.support.errors import DTypeError
 
@@ -253,7 +255,7 @@ def _any_axis(x: Array, *numbers: Any) -> int | None:
 @library(
     "aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
     half="native", inplace=True, out="out",
-    type_rule=same_type, into=by_parts(_any_axis),
+    type_rule=same_type, into=by_parts(_any_axis), scalar=by_element(element_bodies.nan_to_num(_LARGEST)),
 )  # fmt: skip
 def nan_to_num(xp: Any, x: Array, nan: float | None, posinf: float | None, neginf: float | None) -> Array:
     """``x`` with NaN and the infinities replaced: by 0 and the dtype's largest and smallest number by default."""

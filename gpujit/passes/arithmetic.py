@@ -24,6 +24,7 @@ from gpujit.passes.peephole_facts import (
     dtype_of,
     full_name,
     is_floating,
+    layout_matters,
     number_of,
     remove_unread,
     same_dtype,
@@ -38,7 +39,7 @@ def _changes(m: Match, wanted: tuple[float, ...]) -> str | None:
     number = number_of(m["a1"])
     if number is NOT_CONSTANT or number not in wanted:
         return f"it is not known to be one of {wanted}"
-    return _not_tensor(m) or same_dtype(m["x"], m["y"])
+    return _not_tensor(m) or same_dtype(m["x"], m["y"]) or layout_matters(m["y"])
 
 
 def _not_tensor(m: Match) -> str | None:
@@ -102,7 +103,7 @@ TENSORS = (
         "neg-neg",
         before="graph(%x):\n  %n = aten::neg(%x)\n  %y = aten::neg(%n)\n  return (%y)",
         after="graph(%x):\n  return (%x)",
-        unless=_not_tensor,
+        unless=lambda m: _not_tensor(m) or layout_matters(m["y"]),
     ),
     *(
         Rule(

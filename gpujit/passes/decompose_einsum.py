@@ -9,7 +9,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.passes.base import declined
 from gpujit.passes.nodes import constant_before, insert_op, like, replace_node
-from gpujit.passes.peephole_facts import constant_of, full_name, known_shape, same_dtype
+from gpujit.passes.peephole_facts import constant_of, full_name, known_shape, remove_unread, same_dtype
 
 _EQUATION = re.compile(r"([A-Za-z]+),([A-Za-z]+)(?:->([A-Za-z]*))?\Z")
 
@@ -24,7 +24,9 @@ def write_out_einsum(graph: Graph) -> bool:
         if isinstance(result, str):
             declined("decompose: einsum", node, result)
             continue
+        listed = node.inputs[1].node
         replace_node(node, [result])
+        remove_unread([listed])
         changed = True
     return changed
 
@@ -73,11 +75,16 @@ def _product(node: Node, a: tuple[Value, str], b: tuple[Value, str], out: str, s
             n *= sizes[c]
         return n
 
+    order = [*batch, *rows, *columns]
+    if len(rows) == len(inner) == len(columns) == 1:
+        first = _permuted(node, a[0], [left.index(c) for c in (*batch, *rows, *inner)])
+        second = _permuted(node, b[0], [right.index(c) for c in (*batch, *inner, *columns)])
+        y = insert_op(node, "aten::matmul", (first, second), node)
+        return _permuted(node, y, [order.index(c) for c in out])
     n, m, k, p = count(batch), count(rows), count(inner), count(columns)
     first = _laid_out(node, a, [*batch, *rows, *inner], [n, m, k])
     second = _laid_out(node, b, [*batch, *inner, *columns], [n, k, p])
     y = insert_op(node, "aten::bmm", (first, second), node)
-    order = [*batch, *rows, *columns]
     y = _reshaped(node, y, [sizes[c] for c in order])
     return _permuted(node, y, [order.index(c) for c in out])
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from gpujit.ir.graph import Graph
 from gpujit.passes.base import Pass
 from gpujit.passes.batch_matmul import group_products
+from gpujit.passes.constant_views import fold_constant_views
 from gpujit.passes.containers import lower_containers
 from gpujit.passes.cse import eliminate_common_subexpressions, pool_constants
 from gpujit.passes.dce import eliminate_dead_code
 from gpujit.passes.exits import simplify_exits
 from gpujit.passes.fold import fold
 from gpujit.passes.fold_norm import NormFolder
-from gpujit.passes.ifs import simplify_ifs
 from gpujit.passes.loops import unroll_constant_loops
 from gpujit.passes.peephole import peephole
 from gpujit.passes.peephole_queries import answer_queries
-from gpujit.passes.pool_lists import pool_lists
+from gpujit.passes.pool_equal import pool_equal
 from gpujit.passes.rank_checks import use_rank_checks
 from gpujit.passes.tuples import lower_tuples
 
@@ -30,7 +30,8 @@ CLEAN: tuple[Pass, ...] = (
     eliminate_dead_code,
     eliminate_common_subexpressions,
     pool_constants,
-    pool_lists,
+    pool_equal,
+    fold_constant_views,
     peephole,
     use_rank_checks,
     answer_queries,
@@ -38,7 +39,6 @@ CLEAN: tuple[Pass, ...] = (
     lower_containers,
     lower_tuples,
     simplify_exits,
-    simplify_ifs,
 )
 
 

@@ -20,6 +20,7 @@ from gpujit.passes.peephole_facts import (
     full_name,
     is_int,
     known_shape,
+    layout_matters,
     rank_of,
     same_dtype,
     same_shape,
@@ -91,6 +92,9 @@ def _loses_digits(m: Match) -> str | None:
     narrow, wide = dtype_of(m["x"]), dtype_of(m["v"])
     if fault is not None or narrow is None or wide is None:
         return fault or "the dtypes are not known"
+    fault = layout_matters(m["y"])
+    if fault is not None:
+        return fault
     kept = wide in (FLOAT32, FLOAT64) if narrow == BFLOAT16 else wide.kind != "V" and np.can_cast(narrow, wide, "safe")
     return None if kept else f"{wide} does not hold all numbers of {narrow}"
 
@@ -136,7 +140,9 @@ def _other_format(m: Match) -> str | None:
 
 
 def _channels_last(m: Match) -> str | None:
-    return None if is_int(constant_of(m["f"]), 0) else "the memory format may be another than the plain one"
+    if not is_int(constant_of(m["f"]), 0):
+        return "the memory format may be another than the plain one"
+    return layout_matters(m["y"])
 
 
 def _is_complex(m: Match) -> str | None:
@@ -152,7 +158,11 @@ def _before_product(op: str, arguments: str, at: str) -> Rule:
     # The copy may have other readers.
     return Rule(
         f"{op}-of-contiguous-{at}",
-        before=f"graph(%{at}, %f, {others}):\n  %c = aten::contiguous(%{at}, %f)\n  %y = aten::{op}({given})\n  return (%y)",
+        before=f"""
+            graph(%{at}, %f, {others}):
+              %c = aten::contiguous(%{at}, %f)
+              %y = aten::{op}({given})
+              return (%y)""",
         after=f"graph(%{at}, %c, {others}):\n  %y = aten::{op}({names})\n  return (%y)",
     )
 
@@ -264,7 +274,7 @@ def _parts(op: str) -> Rule:
 def _pads(m: Match) -> str | None:
     pads = constant_of(m["a1"])
     if isinstance(pads, list) and all(is_int(p, 0) for p in pads):
-        return None
+        return layout_matters(m["y"])
     return "it may pad or cut"
 
 
@@ -279,9 +289,13 @@ def _reshaped_twice(inner: str, inner_arity: int, outer: str, result: str) -> Ru
               %y = aten::{outer}(%v, %s)
               return (%y)""",
         after=f"graph(%x{a}, %s):\n  %y = aten::{result}(%x, %s)\n  return (%y)",
-        unless=_is_dtype_view,
+        unless=_copied_before if inner in ("reshape", "flatten") else _is_dtype_view,
         may_copy=inner in ("reshape", "flatten"),
     )
+
+
+def _copied_before(m: Match) -> str | None:
+    return _is_dtype_view(m) or layout_matters(m["y"])
 
 
 def _is_dtype_view(m: Match) -> str | None:
@@ -305,7 +319,7 @@ SHAPES = (
     itself("unflatten-same", "aten::unflatten", 3, _shapes_differ),
     itself("squeeze-same", "aten::squeeze", 1, _shapes_differ),
     itself("squeeze-dim-same", "aten::squeeze", 2, _shapes_differ),
-    itself("repeat-same", "aten::repeat", 2, _shapes_differ),
+    itself("repeat-same", "aten::repeat", 2, lambda m: _shapes_differ(m) or layout_matters(m["y"])),
     itself("narrow-same", "aten::narrow", 4, _shapes_differ),
     itself("slice-all", "aten::slice", 5, _slices),
     itself("pad-nothing", "aten::pad", 4, _pads),
@@ -354,6 +368,7 @@ SHAPES = (
               %y = aten::cat(%l, %d)
               return (%y)""",
         after="graph(%x, %d):\n  return (%x)",
+        unless=lambda m: layout_matters(m["y"]),
     ),
     Rule(
         "stack-of-one",
@@ -393,6 +408,21 @@ def _not_a(kind: T.Type) -> Any:
 
 
 NUMBERS = (
+    Rule(
+        "len-of-size",
+        before="graph(%x):\n  %s : int[] = aten::size(%x)\n  %y : int = aten::len(%s)\n  return (%y)",
+        # The list may have other readers.
+        after="graph(%x, %s):\n  %y : int = aten::dim(%x)\n  return (%y)",
+    ),
+    Rule(
+        "item-of-size",
+        before="""
+            graph(%x, %i):
+              %s : int[] = aten::size(%x)
+              %y : int = aten::__getitem__(%s, %i)
+              return (%y)""",
+        after="graph(%x, %s, %i):\n  %y : int = aten::size(%x, %i)\n  return (%y)",
+    ),
     itself("int-of-int", "aten::Int", 1, _not_a(T.INT)),
     itself("float-of-float", "aten::Float", 1, _not_a(T.FLOAT)),
     itself("bool-of-bool", "aten::Bool", 1, _not_a(T.BOOL)),

@@ -10,6 +10,7 @@ import numpy as np
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import BY_CODE, kind_of
 from gpujit.ir.graph import Node, Value
+from gpujit.ops import table
 
 
 class _NotConstant:
@@ -116,6 +117,42 @@ def same_shape(a: Value, b: Value) -> str | None:
     if known_shape(a) is None or known_shape(a) != known_shape(b):
         return f"shape goes from {a.type} to {b.type}"
     return None
+
+
+# Views that refuse to copy, so that they fail for some layouts, and views that are defined by strides.
+_BY_LAYOUT = frozenset((
+    "aten::view", "aten::view.dtype", "aten::view_as", "aten::_unsafe_view", "aten::unflatten.int", "aten::as_strided",
+    "aten::_reshape_alias", "aten::view_as_complex", "aten::swapaxes_", "aten::squeeze_", "aten::unsqueeze_",
+))  # fmt: skip
+
+
+def layout_matters(value: Value) -> str | None:
+    """Why somebody may depend on how a tensor lies in memory: a ``view`` that would have to copy fails.
+
+    Views, reductions and operators on elements hand a layout on; operators with kernels of their own do not.
+    """
+    seen = {value}
+    stack = [value]
+    while stack:
+        for node, _ in stack.pop().uses:
+            name = full_name(node)
+            op = table.by_full_name(name or "")
+            if name in _BY_LAYOUT or (op is not None and op.kind == "prim" and op.type_rule is None):
+                return f"{node.kind} may depend on the memory layout"
+            if op is None:
+                if node.kind not in ("prim::Return", "prim::ListConstruct", "prim::TupleConstruct"):
+                    return f"{node.kind} may depend on the memory layout"
+                if node.kind == "prim::Return" and node.block is not None and node.block.owner is not None:
+                    return "it leaves a block"
+            if op is None or op.kind != "library":
+                found = [v for v in node.outputs if v not in seen and _holds_tensors(v.type)]
+                seen.update(found)
+                stack += found
+    return None
+
+
+def _holds_tensors(t: T.Type) -> bool:
+    return any(isinstance(part, T.TensorType) for part in T.walk(t))
 
 
 def remove_unread(nodes: Iterable[Node]) -> None:

@@ -6,6 +6,8 @@ it, and so may, through operators that keep the rank, what was computed before: 
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import replace
 
 from gpujit.ir import types as T
@@ -14,7 +16,7 @@ from gpujit.ops.registry import Op
 from gpujit.passes.base import declined, graph_pass
 from gpujit.passes.effects import entry_of
 from gpujit.passes.nodes import constant_before, infer_types, replace_node
-from gpujit.passes.ranks import KEEPS_RANK, rank_by_form
+from gpujit.passes.ranks import KEEPS_RANK, SPATIAL, rank_by_form
 
 NAME = "rank_checks"
 
@@ -65,8 +67,29 @@ class _Walker:
             return len(t.shape)
         return self.facts.get(value)
 
+    def possible(self, value: Value) -> tuple[int, ...]:
+        """The ranks a tensor may have; empty when nothing is known."""
+        known = self.rank(value)
+        if known is not None:
+            return (known,)
+        while value.node.kind in KEEPS_RANK:
+            if value.node.kind in SPATIAL:
+                # With or without a batch; all other ranks are refused.
+                return (SPATIAL[value.node.kind] + 1, SPATIAL[value.node.kind] + 2)
+            value = value.node.inputs[0]
+        return ()
+
     def answer(self, node: Node) -> bool:
-        """Replace a question for a rank that is known."""
+        """Replace a question for a rank that is known, or a comparison of one that can only have one outcome."""
+        compare = _COMPARISONS.get(node.kind)
+        if compare is not None and len(node.inputs) == 2 and node.inputs[1].is_constant and node.output.uses:
+            asked, number = _asked(node.inputs[0].node), node.inputs[1].constant()
+            outcomes = {compare(r, number) for r in self.possible(asked)} if asked is not None else set()
+            if len(outcomes) != 1 or type(number) is not int:
+                return False
+            replace_node(node, [constant_before(node, outcomes.pop(), T.BOOL)])
+            self.changed = True
+            return True
         tensor = _asked(node)
         rank = None if tensor is None else self.rank(tensor)
         if rank is None or not node.output.uses:
@@ -120,6 +143,11 @@ class _Walker:
             if value.node.kind not in KEEPS_RANK:
                 return
             value = value.node.inputs[0]
+
+
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    f"aten::{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
+}
 
 
 def _is_untyped(value: Value) -> bool:

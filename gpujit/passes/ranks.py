@@ -6,18 +6,17 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Node, Value
 from gpujit.ops import table
 
+# Operators over a number of dims, the last of a tensor with or without a batch dim; and that number.
+SPATIAL: dict[str, int] = {
+    f"aten::{name}{rank}d": rank
+    for name in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool")
+    for rank in (1, 2, 3)
+}
+_ELEMENTWISE = ("dropout", "relu", "relu6", "silu", "gelu", "hardswish", "hardsigmoid", "sigmoid", "leaky_relu")
 # Operators whose result has the rank of their first input, whatever that is.
 KEEPS_RANK = (
-    frozenset(
-        f"aten::{name}{rank}d"
-        for name in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool")
-        for rank in (1, 2, 3)
-    )
-    | {
-        f"aten::{name}{suffix}"
-        for name in ("dropout", "relu", "relu6", "silu", "gelu", "hardswish", "hardsigmoid", "sigmoid", "leaky_relu")
-        for suffix in ("", "_")
-    }
+    frozenset(SPATIAL)
+    | {f"aten::{name}{suffix}" for name in _ELEMENTWISE for suffix in ("", "_")}
     | {"aten::batch_norm", "aten::layer_norm", "aten::group_norm", "aten::contiguous", "aten::softmax"}
 )
 # How far back to look.

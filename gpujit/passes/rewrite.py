@@ -161,12 +161,11 @@ class Pattern:
         if any(v.node.kind == "prim::Param" for v in self.before.outputs):
             raise fault("before returns one of its parameters")
         self.kind = self.root.kind.partition(".")[0]
-        # What the root has to read, looked at first because most nodes fail here.
-        self.first = [
-            (i, v.node.kind.partition(".")[0], v.node if v.is_constant else None)
-            for i, v in enumerate(self.root.inputs)
-            if v.node.kind != "prim::Param"
-        ]
+        # What the root has to read, looked at first because most nodes fail here: constants, then other kinds.
+        read = [(i, v.node) for i, v in enumerate(self.root.inputs) if v.node.kind != "prim::Param"]
+        self.constants = [(i, n.attributes.get("value")) for i, n in read if n.kind == "prim::Constant"]
+        self.kinds = [(i, n.kind.partition(".")[0]) for i, n in read if n.kind != "prim::Constant"]
+        self.arity = len(self.root.inputs)
         self.computes = any(node.kind != "prim::Constant" for node in self.after.nodes)
         kept = {v.name for v in self.after.inputs}
         returned = set(self.before.outputs)
@@ -225,22 +224,22 @@ class _Rewriter:
                 if node.block is None:
                     continue
                 for rule in rules:
+                    found = _match(rule.pattern, node)
+                    if found is None:
+                        continue
                     if not may_change(uncounted=min(self.changes, 1)):
                         return self.changes > 0
-                    if self.apply(rule, node):
+                    if self.apply(rule, node, *found):
                         break
             if self.changes == before:
                 return before > 0
         raise InternalError(f"pass {self.name}: the rules still change the graph after {MAX_SWEEPS} sweeps")
 
-    def apply(self, rule: Rule, root: Node) -> bool:
+    def apply(self, rule: Rule, root: Node, nodes: dict[Node, Node], values: dict[Value, Value]) -> bool:
         pattern = rule.pattern
-        found = _match(pattern, root)
-        if found is None:
-            return False
-        nodes, values = found
         match = Match(self.graph, root, {p.name: v for p, v in values.items()})
-        reason = self.reason_against(rule, nodes, values) or (rule.unless(match) if rule.unless else None)
+        # The rule's own reason first: it is cheap, and memory need not be analysed for nothing.
+        reason = (rule.unless(match) if rule.unless else None) or self.reason_against(rule, nodes, values)
         if reason is not None:
             declined(f"{self.name}: {rule.name}", root, reason)
             return False
@@ -361,11 +360,16 @@ class _Rewriter:
 def _match(pattern: Pattern, root: Node) -> tuple[dict[Node, Node], dict[Value, Value]] | None:
     """Nodes and values of the pattern with those they stand for, None when the pattern does not fit there."""
     inputs = root.inputs
-    if len(inputs) != len(pattern.root.inputs):
+    if len(inputs) != pattern.arity:
         return None
-    for i, kind, constant in pattern.first:
+    for i, wanted_value in pattern.constants:
         definer = inputs[i].node
-        if definer.kind != kind or (constant is not None and not _same_operation(constant, definer)):
+        if definer.kind != "prim::Constant" or type(definer.attributes.get("value")) is not type(wanted_value):
+            return None
+        if type(wanted_value) is int and definer.attributes["value"] != wanted_value:
+            return None
+    for i, kind in pattern.kinds:
+        if inputs[i].node.kind != kind:
             return None
     nodes: dict[Node, Node] = {}
     values: dict[Value, Value] = {}

@@ -370,7 +370,8 @@ def is_only_read(value: Value) -> bool:
             return False
         if any(holds_memory(v.type) and not isinstance(v.type, TensorType) for v in node.outputs):
             return False
-        if op.kind == "prim" and any(holds_memory(v.type) for v in node.outputs):
+        # Elements may go into another container, which is written or made.
+        if op.kind == "prim" and (op.schema.is_mutable or any(holds_memory(v.type) for v in node.outputs)):
             return False
     return True
 

@@ -54,6 +54,10 @@ class Settings:
     simd_width: int | None = _switch(
         "GPUJIT_SIMD_WIDTH", None, "floats in a vector of CPU kernels (1, 4, 8, 16); the machine's own when unset", _number
     )
+    check_kernels: bool = _switch(
+        "GPUJIT_CHECK_KERNELS", False, "compare what every fused kernel computes with the NumPy renderer"
+    )
+    disable: tuple[str, ...] = _switch("GPUJIT_DISABLE", (), "parts to leave out, by name: fuser", _names)
     threads: int | None = _switch(
         "GPUJIT_THREADS", None, "threads of fused kernels and plans; by default what affinity and quota allow", _number
     )

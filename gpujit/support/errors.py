@@ -168,5 +168,9 @@ class InternalError(GpujitError):
     code = "internal"
 
 
+class FusionWarning(UserWarning):
+    """A group of operators could not be fused and runs operator by operator: the same numbers, more slowly."""
+
+
 # torch.jit's name for what a program raises.
 Error = ScriptRaised

@@ -12,6 +12,7 @@ import pytest
 from gpujit.ir.dtypes import code_of
 from gpujit.ir.recorded import Recorded
 from gpujit.ir.scalar import Expr, RecordError
+from gpujit.ir.values import Device
 from gpujit.kernels.reference import run
 from gpujit.kernels.reference_tiles import run_tiles
 from gpujit.ops import table
@@ -24,7 +25,8 @@ from tests.ops.check import assert_same
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F16, F32, F64, I32, I64, U8, BOOL = (np.dtype(d) for d in ("f2", "f4", "f8", "i4", "i8", "u1", "?"))
 INF, NAN = math.inf, math.nan
-ROWS = {op.full_name for op in table.registered() if isinstance(op.scalar, Rows) and op.form == "functional"}
+ENTRIES = [op for op in table.registered() if isinstance(op.scalar, Rows) and op.form == "functional"]
+ROWS = {op.full_name for op in ENTRIES if not op.scalar.exact}
 
 
 def tensor(shape: tuple[int, ...], dtype: np.dtype = F32, special: bool = False) -> np.ndarray:
@@ -145,3 +147,60 @@ def test_what_cannot_be_recorded_says_so() -> None:
         record(norm, [x, None, None, v, v, True, 0.1, 1e-5, True])
     with pytest.raises(RecordError, match="it reduces no dims"):
         record(every, [x, [], False])
+
+
+# -------------------------------------------------------------------------------------------- casts, copies, fills
+
+CODES = (*DTYPE.values(), code_of(U8), code_of(BOOL), code_of(BF16))
+OPTIONS = (None, None, None)
+ELEMENTS: dict[str, list[tuple[Any, ...]]] = {
+    "to.dtype": [(c, False, True, None) for c in CODES], "to.device": [(None, c, False, False, None) for c in CODES],
+    "to.dtype_layout": [(c, *OPTIONS, False, True, 1) for c in CODES],
+    "to.prim_Device": [(None, c, False, True) for c in CODES], "to.prim_dtype": [(c, False, True) for c in CODES],
+    "_to_copy": [(c, *OPTIONS, False, None) for c in (*CODES, None)],
+    "to.other": [(np.zeros(2, d), False, False, None) for d in (F16, F32, U8)], "contiguous": [(0,)],
+    "type_as": [(np.zeros((), d),) for d in (F16, BF16, F32, I64, U8)], "clone": [(None,), (0,)],
+    **{f"_cast_{n}": [(False,)] for n in ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double")},
+    "zeros_like": [(c, *OPTIONS, None) for c in (None, code_of(F16))],
+    "ones_like": [(c, *OPTIONS, None) for c in (None, code_of(U8))],
+    "full_like": [(3, c, *OPTIONS, None) for c in (None, code_of(F16), code_of(I64))],
+    "fill.Scalar": [(1,), (True,)], "fill.Tensor": [(np.asarray(2.5, F32),), (np.asarray(3),)], "zero": [()],
+    "copy": [(tensor((3, 4), d), False) for d in (F32, F16, I64)], "lift": [()], "lift_fresh_copy": [()],
+    "nan_to_num": [(None, None, None), (1.5, 2.0, -3.0)],
+    **{f"{n}dropout": [(0.5, False), (0.0, True)] for n in ("", "feature_", "alpha_", "feature_alpha_")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(ELEMENTS))
+def test_casts_copies_and_fills(name: str) -> None:
+    op = table.by_full_name(f"aten::{name}")
+    assert op is not None
+    done = 0
+    for after in ELEMENTS[name]:
+        for dtype in (F32, F64, F16, BF16, I64, U8, BOOL):
+            x = tensor((2, 3, 4), dtype)
+            after = tuple(
+                Device("cpu") if op.schema.arguments[i + 1].name == "device" else a for i, a in enumerate(after)
+            )
+            done += check(f"aten::{name}", [np.abs(x) if dtype != BOOL else x, *after])
+        if name == "nan_to_num":
+            for dtype in (F32, F64, F16, BF16):
+                done += check(f"aten::{name}", [tensor((2, 3, 4), F32, special=True).astype(dtype), *after])
+    assert done >= 7
+
+
+def test_all_copies_are_tested() -> None:
+    assert {f"aten::{n}" for n in ELEMENTS} == {op.full_name for op in ENTRIES if op.scalar.exact}
+
+
+def test_moves_and_formats_are_no_kernels() -> None:
+    x = Recorded(Expr("input", (), F32, None), 4)
+    for name, args, message in (
+        ("to.device", (Device("cuda"), 6, False, False, None), "a move to cuda is no kernel"),
+        ("clone", (2,), "memory format 2"),
+        ("dropout", (0.5, True), "random numbers are not drawn"),
+    ):
+        op = table.by_full_name(f"aten::{name}")
+        assert op is not None
+        with pytest.raises(RecordError, match=message):
+            record(op, [x, *args])

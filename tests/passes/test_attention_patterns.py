@@ -10,6 +10,7 @@ import pytest
 
 from gpujit.ir.parser import parse_graph
 from gpujit.passes.attention_patterns import fuse_attention
+from gpujit.passes.decompose import decompose
 from gpujit.testing import assert_same_values, resolve_node
 from tests.passes.peephole_help import check_declines, check_row, floats, graph_text, run
 
@@ -246,6 +247,23 @@ def test_unknown_types_stay(caplog):
     for name in ("Float(2, 3, 5, 8)", "Float(2, 3, 7, 4)"):
         check_declines(fuse_attention, _QKV.replace(name, "Tensor"), body, caplog)
     check_declines(fuse_attention, _QKV, body.replace(_T, "Tensor"), caplog, "dtype")
+
+
+def test_attention_by_einsum():
+    """Written out, the products of four-dimensional tensors are matmuls, which are recognised."""
+    inputs = "%q : Float(2, 5, 3, 8), %k : Float(2, 7, 3, 8), %v : Float(2, 7, 3, 4)"
+    body = (
+        '%e : str = prim::Constant[value="bihd,bjhd->bhij"](); %g : str = prim::Constant[value="bhij,bjhd->bihd"]();'
+        f"{_C}%l : Tensor[] = prim::ListConstruct(%q, %k); %s : {_T} = aten::einsum(%e, %l, %n);"
+        f"%a : {_T} = aten::mul(%s, %c); {_SOFTMAX}%o : Tensor[] = prim::ListConstruct(%w, %v);"
+        "%y : Float(2, 5, 3, 4) = aten::einsum(%g, %o, %n)"
+    )
+    graph = parse_graph(graph_text(inputs, body), resolve=resolve_node)
+    sample = [floats(2, 5, 3, 8), floats(2, 7, 3, 8, seed=1), floats(2, 7, 3, 4, seed=2)]
+    wanted = run(graph, *sample)
+    assert decompose(graph, ["einsum"]) and fuse_attention(graph)
+    assert "aten::softmax" not in {n.kind for n in graph.all_nodes()}
+    assert_same_values(run(graph, *sample), wanted)
 
 
 def test_a_scale_for_each_head_goes_to_the_query(caplog):

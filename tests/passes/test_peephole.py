@@ -8,7 +8,7 @@ import pytest
 from gpujit.passes.peephole import peephole
 from gpujit.passes.peephole_permutes import join_permutes
 from gpujit.passes.peephole_queries import answer_queries
-from tests.passes.peephole_help import check_declines, check_row, floats
+from tests.passes.peephole_help import check_declines, check_row, floats, run
 
 _X = "%x : Float(2, 3)"
 _C = (
@@ -380,3 +380,40 @@ def test_a_copy_that_is_returned_does_not_become_a_view(caplog):
         "%s : int[] = prim::ListConstruct(%i3, %i2, %i1); %y : Float(3, 2, 1) = aten::view(%c, %s)"
     )
     check_declines(peephole, _X, body, caplog, "may leave the graph")
+
+
+def test_what_is_asked_of_a_list_of_sizes():
+    samples = [[floats(2, 3)], [floats(2, 3, 1)]]
+    sizes = "%s : int[] = aten::size(%x); "
+    check_row(peephole, "%x : Tensor", f"{sizes}%n : int = aten::len(%s)", "%n : int = aten::dim(%x)", samples)
+    start = "%i : int = prim::Constant[value=-1](); "
+    check_row(
+        peephole,
+        "%x : Tensor",
+        f"{start}{sizes}%n : int = aten::__getitem__(%s, %i); %m : int = aten::__getitem__(%s, %i); return (%n, %m)",
+        f"{start}%n : int = aten::size(%x, %i); %m : int = aten::size(%x, %i); return (%n, %m)",
+        samples,
+    )
+
+
+def test_a_list_of_sizes_that_is_changed(caplog):
+    body = (
+        "%i : int = prim::Constant[value=0](); %s : int[] = aten::size(%x); %c : int[] = aten::append(%s, %i);"
+        "%n : int = aten::len(%s)"
+    )
+    check_declines(peephole, "%x : Tensor", body, caplog, "may be written")
+
+
+def test_a_copy_that_a_view_needs_stays(caplog):
+    """The view of a transposed or expanded tensor fails, that of its copy does not."""
+    start = f"{_C}%t0 : Float(3, 2) = aten::t(%x); %l : Tensor[] = prim::ListConstruct(%t0);"
+    start += "%y : Float(3, 2) = aten::cat(%l, %i0); %r : Float(3, 2) = aten::relu(%y); "
+    flat = "%s : int[] = prim::ListConstruct(%m1); %v : Float(6) = aten::view(%r, %s)"
+    check_declines(peephole, _X, start + flat, caplog, "memory layout", samples=[[floats(2, 3)]], run=run)
+    check_row(
+        peephole,
+        _X,
+        f"{start}%v : Float(3, 2) = aten::neg(%r)",
+        f"{_C}%t0 : Float(3, 2) = aten::t(%x); %r : Float(3, 2) = aten::relu(%t0); %v : Float(3, 2) = aten::neg(%r)",
+        [[floats(2, 3)]],
+    )

@@ -134,7 +134,7 @@ def all_of_them(graph: Graph) -> bool:
 @pytest.mark.parametrize("mutation", [True, False])
 def test_local_passes_keep_meaning(mutation):
     @given(with_needless_nodes(mutation))
-    @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
     def check(program):
         assert_keeps_meaning(all_of_them, program)
 
@@ -143,6 +143,6 @@ def test_local_passes_keep_meaning(mutation):
 
 @pytest.mark.parametrize("each", PASSES, ids=lambda p: p.name)
 @given(program=with_needless_nodes(True))
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_each_pass_keeps_meaning(each, program):
     assert_keeps_meaning(each, program)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -13,7 +15,8 @@ from gpujit.passes.pipeline import PIPELINES, named, run
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError, InternalError
 from gpujit.testing import assert_same_graph
-from tests.passes.random_graphs import Program, assert_keeps_meaning, programs
+from tests.models.test_corpus import case
+from tests.passes.random_graphs import Program, assert_equal, assert_keeps_meaning, programs, run_graph
 
 EMPTY = "graph(%x : Tensor):\n  return (%x)"
 
@@ -102,3 +105,15 @@ def test_cleanup_leaves_what_is_needed() -> None:
 @given(programs(max_size=20))
 def test_cleanup_keeps_the_meaning(program: Program) -> None:
     assert_keeps_meaning(lambda graph: run(graph, "cleanup"), program)
+
+
+@pytest.mark.parametrize("name", ["aliasing_script", "containers", "loop_rnn", "lstm_script", "nms_postprocess"])
+def test_cleanup_keeps_what_models_compute(name: str) -> None:
+    module, inputs, _ = case(name)
+    wanted = module(*copy.deepcopy(inputs))
+    graph = module.inlined_graph.copy()
+    before = sum(n.kind != "prim::Constant" for n in graph.all_nodes())
+    assert run(graph, "cleanup")
+    assert sum(n.kind != "prim::Constant" for n in graph.all_nodes()) < before
+    got = run_graph(graph, module._object, *copy.deepcopy(inputs))
+    assert_equal(got, wanted, name)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gpujit.ir.graph import Graph
-from gpujit.passes.pool_lists import pool_lists
 from gpujit.passes.rank_checks import use_rank_checks
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.vm import Interpreter
@@ -110,28 +109,27 @@ def test_nothing_is_concluded_where_a_shape_may_change_in_place() -> None:
     check_pass(use_rank_checks, before=text, after=text)
 
 
-def test_equal_lists_that_are_only_read_become_one() -> None:
+def test_a_comparison_that_every_possible_rank_passes_is_decided() -> None:
+    """A convolution over two dims gives three or four: always more than two, not always four."""
+    head = """
+        graph(%x : Tensor, %w : Tensor, %one : int[]):
+          %n : int = prim::Constant[value=1]()
+          %two : int = prim::Constant[value=2]()
+          %four : int = prim::Constant[value=4]()
+          %none : NoneType = prim::Constant()
+          %y : Tensor = aten::conv2d(%x, %w, %none, %one, %one, %one, %n)
+          %z : Tensor = aten::relu(%y)
+          %s : int[] = aten::size(%z)
+          %l : int = aten::len(%s)
+          %d : int = aten::dim(%z)"""
     check_pass(
-        pool_lists,
-        before="""
-            graph(%x : Tensor):
-              %a : int[] = prim::Constant[value=[2, 3]]()
-              %b : int[] = prim::Constant[value=[2, 3]]()
-              %c : int[] = prim::Constant[value=[3, 2]]()
-              %f : float[] = prim::Constant[value=[2., 3.]]()
-              %kept : int[] = prim::Constant[value=[2, 3]]()
-              %y : Tensor = aten::reshape(%x, %a)
-              %z : Tensor = aten::reshape(%y, %b)
-              %w : Tensor = aten::reshape(%z, %c)
-              return (%w, %f, %kept)""",
-        after="""
-            graph(%x : Tensor):
-              %a : int[] = prim::Constant[value=[2, 3]]()
-              %c : int[] = prim::Constant[value=[3, 2]]()
-              %f : float[] = prim::Constant[value=[2., 3.]]()
-              %kept : int[] = prim::Constant[value=[2, 3]]()
-              %y : Tensor = aten::reshape(%x, %a)
-              %z : Tensor = aten::reshape(%y, %a)
-              %w : Tensor = aten::reshape(%z, %c)
-              return (%w, %f, %kept)""",
+        use_rank_checks,
+        before=f"""{head}
+          %a : bool = aten::gt(%l, %two)
+          %b : bool = aten::eq(%d, %four)
+          return (%a, %b)""",
+        after=f"""{head}
+          %a : bool = prim::Constant[value=1]()
+          %b : bool = aten::eq(%d, %four)
+          return (%a, %b)""",
     )

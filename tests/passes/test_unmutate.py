@@ -384,6 +384,8 @@ def test_what_may_be_a_copy_is_written(caplog: pytest.LogCaptureFixture) -> None
          "%r : Tensor = aten::relu_(%y)\n%s : Tensor = aten::exp(%e)", "after others may see it"),
         ("%l : Tensor[] = prim::ListConstruct(%y)\n%r : Tensor = aten::relu_(%y)\n%m : Tensor[] = aten::append(%l, %x)",
          "after others may see it"),
+        ("%l : Tensor[] = prim::ListConstruct()\n%m : Tensor[] = prim::ListConstruct(%y)\n = aten::extend(%l, %m)\n"
+         "%r : Tensor = aten::relu_(%y)\n%e : Tensor = aten::__getitem__(%l, %zero)", "after others may see it"),
         ("%r : Tensor = custom::keep(%y)\n%s : Tensor = aten::relu_(%y)", "after others may see it"),
         ("%e : Tensor = aten::expand(%y, %n, %no)\n%r : Tensor = aten::relu_(%e)", "writes through aten::expand"),
         ("%r : Tensor = aten::normal_(%y, %half, %half, %none)", "no functional form"),

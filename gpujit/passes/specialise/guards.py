@@ -20,8 +20,10 @@ from gpujit.ops.infer import type_of
 from gpujit.passes.specialise.values import same_constant
 from gpujit.support.errors import ArgumentError
 
-# Inputs nested deeper than this are described by their type alone.
+# Inputs nested deeper than this are not described.
 _DEPTH = 64
+# Lists and dicts with more elements are not looked into: a guard on them would cost more than it brings.
+LARGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,20 @@ class ContainerSpec:
         return all(spec.fits(v) for spec, v in zip(self.items, value, strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class LargeSpec:
+    """A list or dict too large to be described by its elements."""
+
+    kind: type
+
+    def __str__(self) -> str:
+        return f"a {self.kind.__name__} of more than {LARGE} elements"
+
+    def fits(self, value: Any) -> bool:
+        """Whether a run-time value is such a container."""
+        return type(value) is self.kind and isinstance(value, (list, dict)) and len(value) > LARGE
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectSpec:
     """One module or object, this very one."""
@@ -134,7 +150,7 @@ class NumbersSpec:
         )
 
 
-Spec = TensorSpec | ValueSpec | ContainerSpec | ObjectSpec | NumbersSpec
+Spec = TensorSpec | ValueSpec | ContainerSpec | LargeSpec | ObjectSpec | NumbersSpec
 
 
 def is_array(value: Any) -> bool:
@@ -153,6 +169,8 @@ def spec_of(value: Any, depth: int = 0) -> Spec:
         return TensorSpec(TensorType(), value.layout)
     if is_array(value):
         return TensorSpec(type_of(value))
+    if isinstance(value, (list, dict)) and len(value) > LARGE:
+        return LargeSpec(type(value))
     if depth < _DEPTH:
         if isinstance(value, (list, tuple)):
             return ContainerSpec(type(value), tuple(spec_of(v, depth + 1) for v in value))
@@ -215,6 +233,8 @@ def misfit_of(spec: Spec, t: T.Type) -> str | None:
         fits = isinstance(spec, TensorSpec) and (
             bool(spec.layout) or T.is_subtype(spec.type, TensorType(t.dtype, t.shape))
         )
+    elif isinstance(spec, LargeSpec):
+        fits = isinstance(t, T.ListType if spec.kind is list else T.DictType)
     elif isinstance(t, T.ListType):
         fits = _holds(spec, list) and all(misfit_of(s, t.element) is None for s in spec.items)  # type: ignore[union-attr]
     elif isinstance(t, T.DictType):

@@ -14,7 +14,7 @@ from gpujit.ir.graph import Node, Value
 from gpujit.ir.values import ScriptObject
 from gpujit.ops import table
 from gpujit.passes.specialise.evaluator import Evaluator
-from gpujit.passes.specialise.guards import ContainerSpec, Guard, NumbersSpec, ObjectSpec, Spec, TensorSpec, ValueSpec
+from gpujit.passes.specialise.guards import ContainerSpec, Guard, LargeSpec, NumbersSpec, ObjectSpec, Spec, TensorSpec, ValueSpec
 from gpujit.passes.specialise.values import Abstract, Dyn, Ref, Tup
 
 # Tensors in attributes whose numbers may be looked at have up to so many elements.
@@ -62,6 +62,8 @@ def of_outside(
     if isinstance(spec, ValueSpec):
         return ev.wrap(spec.value, t)
     plain = t.element if isinstance(t, T.OptionalType) else t
+    if isinstance(spec, LargeSpec):
+        return _large(ev, plain, at, value)
     if isinstance(spec, ContainerSpec) and isinstance(plain, T.TupleType):
         return _tuple(ev, spec, plain, at, value)
     if isinstance(spec, ContainerSpec) and isinstance(plain, (T.ListType, T.DictType)):
@@ -126,6 +128,16 @@ def _container(ev: Evaluator, spec: ContainerSpec, t: T.ListType | T.DictType, a
         part = Outside(f"{at.path}[{key!r}]", partial(_item_of, at.find, key), partial(_dict_item, ev, whole, t, key))
         pairs.append((key, of_outside(ev, inner, t.value, part, None if value is None else value[key], guarded=True)))
     ev.state.contents[ref] = tuple(pairs)
+    return ref
+
+
+def _large(ev: Evaluator, t: T.Type, at: Outside, value: Any) -> Ref:
+    ref = ev.refs.get(id(value)) if value is not None else None
+    if ref is None or ref not in ev.state.places:
+        ref = Ref(t, at.path)
+        if value is not None:
+            ev.refs[id(value)] = ref
+        ev.state.places[ref] = at.place(t)
     return ref
 
 

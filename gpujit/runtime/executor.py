@@ -1,0 +1,207 @@
+"""The executor: a function specialised for the inputs it meets, its groups fused, its plans kept.
+
+A plan is made for the shapes and dtypes of the inputs, the values of those that are no tensors, and what the graph read
+of the module's attributes (its guards). Inputs that a plan cannot be made for run on the interpreter: the answer is the
+same, and ``explain`` says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpujit.fuser.fuse import FUSION_GROUP, Fused, fuse
+from gpujit.fuser.partition import Refusal
+from gpujit.ir.graph import Graph, Node
+from gpujit.ir.module import Function
+from gpujit.passes import pipeline
+from gpujit.passes.inline import inlined
+from gpujit.passes.specialise.main import Specialised, key_of, specialise
+from gpujit.runtime import bytecode as bc
+from gpujit.runtime.fused import FusedStep
+from gpujit.runtime.lower import Lowerer
+from gpujit.runtime.vm import Interpreter
+from gpujit.support.config import config
+from gpujit.support.errors import GpujitError
+
+log = logging.getLogger("gpujit.fuser")
+
+# Plans kept for one function, the least recently used one is dropped.
+MAX_PLANS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A function for one kind of inputs: the graph it runs, its code, and what was fused."""
+
+    specialised: Specialised
+    graph: Graph
+    fused: Fused
+    steps: dict[Node, FusedStep]
+    code: bc.Code
+
+
+@dataclass
+class Counters:
+    """What an executor did: calls that found a plan, plans made, plans dropped, calls left to the interpreter."""
+
+    hits: int = 0
+    made: int = 0
+    dropped: int = 0
+    interpreted: int = 0
+
+
+@dataclass
+class _Entry:
+    """The plans of one key, which differ in their guards; or the reason there can be none."""
+
+    plans: list[Plan] = field(default_factory=list)
+    reason: str | None = None
+
+
+class Executor:
+    """Runs one function of a module. Threads may call it at the same time.
+
+    Args:
+        function: the function; its first input is the object it is a method of.
+        rules: replacements for operators on quantised inputs, as the module's own Lowerer has them.
+        interpret: runs the function on values when there is no plan.
+        strict: raise instead of interpreting, and instead of running a group unfused.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        rules: dict[str, Callable[..., Any]],
+        interpret: Callable[[list[Any]], Any],
+        *,
+        strict: bool = False,
+    ) -> None:
+        self.function, self.interpret, self.strict = function, interpret, strict
+        self.counters = Counters()
+        self._rules = rules
+        self._graph: Graph | None = None
+        self._entries: OrderedDict[Any, _Entry] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def __call__(self, values: list[Any]) -> Any:
+        """The function's result for run-time values, the object first."""
+        plan = self.plan_for(values)
+        if plan is None:
+            self.counters.interpreted += 1
+            return self.interpret(values)
+        with np.errstate(all="ignore"):
+            return _RUN(plan.code, values)
+
+    def plan_for(self, values: list[Any]) -> Plan | None:
+        """The plan that runs these values, made when there is none yet; None when they are left to the interpreter."""
+        key = tuple([_key(v) for v in values[1:]])
+        entry = self._entries.get(key)
+        if entry is not None:
+            for plan in entry.plans:
+                if _holds(plan, values):
+                    self.counters.hits += 1
+                    return plan
+            if entry.reason is not None:
+                return None
+        with self._lock:
+            return self.make(key, values)
+
+    def make(self, key: Any, values: list[Any]) -> Plan | None:
+        """A new plan. Raises what made it impossible when ``strict``."""
+        entry = self._entries.setdefault(key, _Entry())
+        try:
+            plan = self.prepare(values)
+        except GpujitError as fault:
+            if self.strict:
+                raise
+            entry.reason = fault.message
+            log.warning("%s runs on the interpreter: %s", self.function.name, fault.message)
+            return None
+        entry.plans.append(plan)
+        self.counters.made += 1
+        self._entries.move_to_end(key)
+        while len(self._entries) > MAX_PLANS:
+            self._entries.popitem(last=False)
+            self.counters.dropped += 1
+        return plan
+
+    def prepare(self, values: list[Any]) -> Plan:
+        """Specialise, optimise and fuse for these values. Raises GpujitError."""
+        if self._graph is None:
+            self._graph = inlined(self.function.graph)
+        found = specialise(self._graph, key_of(self._graph, values))
+        graph = found.graph
+        pipeline.run(graph, "specialised")
+        fused = fuse(graph) if "fuser" not in config.disable else Fused()
+        lowerer = Lowerer(np, self._rules)
+        steps = {node: FusedStep(low, self._unfused(lowerer, node), node, self.strict) for node, low in fused.programs.items()}
+        lowerer.fused = steps
+        return Plan(found, graph, fused, steps, lowerer.graph_code(graph))
+
+    def _unfused(self, lowerer: Lowerer, node: Node) -> Callable[..., Any]:
+        """A group operator by operator, for when its kernel cannot be had."""
+
+        def run(*arrays: Any) -> Any:
+            code = lowerer.graph_code(node.attributes["Subgraph"])
+            return Interpreter(lowerer).run(code, list(arrays))
+
+        return run
+
+    def plans(self) -> Sequence[Plan]:
+        """All plans kept."""
+        return [plan for entry in list(self._entries.values()) for plan in entry.plans]
+
+    def reasons(self) -> Sequence[str]:
+        """Why inputs were left to the interpreter."""
+        return [e.reason for e in list(self._entries.values()) if e.reason is not None]
+
+
+_RUN = Interpreter(Lowerer(np)).run
+
+
+def _key(value: Any) -> Any:
+    """Equal for values that one plan may serve, as far as they decide it."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return value.dtype, value.shape
+    if kind in (list, tuple):
+        return kind, tuple([_key(v) for v in value])
+    if kind is dict:
+        return kind, tuple([(k, _key(v)) for k, v in value.items()])
+    if kind is float or kind is complex:
+        return kind, repr(value)
+    try:
+        hash(value)
+    except TypeError:
+        return kind, id(value)
+    return kind, value
+
+
+def _holds(plan: Plan, values: list[Any]) -> bool:
+    """Whether what a plan assumes about attributes is so; the key has compared the inputs already."""
+    return all(guard.check(values) is None for guard in plan.specialised.guards if not guard.path.startswith("input "))
+
+
+def explain(plan: Plan) -> str:
+    """What a plan fused and what it did not, a line each with the source it comes from."""
+    lines = []
+    groups = [n for n in plan.graph.all_nodes() if n.kind == FUSION_GROUP]
+    for number, node in enumerate(groups):
+        inner = [n for n in node.attributes["Subgraph"].all_nodes() if "::" in n.kind and not n.kind.startswith("prim::")]
+        names = ", ".join(n.kind.partition("::")[2] for n in inner)
+        lines.append(f"group {number}: {names}  ({plan.steps[node].saved_bytes} bytes of memory traffic saved)")
+        lines += [f"  {n.kind} at {n.source}" for n in inner if n.source is not None]
+    lines += [_refusal(r) for r in plan.fused.refusals]
+    return "\n".join(lines)
+
+
+def _refusal(refusal: Refusal) -> str:
+    place = f" at {refusal.node.source}" if refusal.node.source is not None else ""
+    return f"not fused: {refusal.node.kind}{place}: {refusal.reason}"
