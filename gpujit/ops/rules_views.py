@@ -720,7 +720,9 @@ def arange_count(start: Any, end: Any, step: Any, exact: bool) -> Size:
     if not is_known([start, end, step]):
         return None
     if is_live([start, end]):
-        return greatest((end - start + (step - 1)) // step, 0) if type(step) is int and step > 0 else None  # type: ignore[no-any-return]
+        if type(step) is not int or step < 1:
+            return None
+        return greatest((end - start + (step - 1)) // step, 0)  # type: ignore[no-any-return]
     if exact:
         start, end, step = int(start), int(end), int(step)
     if step == 0:

@@ -58,10 +58,10 @@ def fuse_attention(graph: Graph) -> bool:
 
 @dataclass(slots=True)
 class _Attention:
-    """What the parts compute: ``scale`` times query and key; ``hidden`` is how the mask is meant.
+    """What the parts compute: ``scale`` times query and key, and one mask or two.
 
-    ``mask`` is added when ``hidden`` is None. Else it is bool and hides the keys where it is equal to ``hidden``;
-    ``fill`` is what hidden scores become.
+    ``added`` is added to the scores. ``hiding`` is bool and hides the keys where it is equal to ``hidden``: their
+    scores become ``fill``, before the other mask is added when ``hides_first``.
     """
 
     query: Value
@@ -69,9 +69,11 @@ class _Attention:
     value: Value
     key_is_transposed: bool = True
     scale: float = 1.0
-    mask: Value | None = None
-    hidden: bool | None = None
+    added: Value | None = None
+    hiding: Value | None = None
+    hidden: bool = True
     fill: float = 0.0
+    hides_first: bool = False
     # Tensors that scale whole rows of scores, so that they may scale the query instead.
     factors: list[Value] = field(default_factory=list)
     # All nodes of the pattern whose results nobody else may read, last one first.
@@ -171,22 +173,25 @@ def _step(found: _Attention, node: Node, name: str) -> Value | str:
         else:
             return "the scores are scaled by what is no constant"
         return node.inputs[0]
-    if found.mask is not None:
-        return "there are two masks"
     scaled = found.scale != 1.0 or bool(found.factors)
     if name == "aten::add.Tensor" and is_int(number_of(node.inputs[2]), 1):
         a, b = node.inputs[:2]
         if not _leads_to_product(a):
             a, b = b, a
-        found.mask = b
+        if found.added is not None:
+            return "there are two masks that are added"
+        found.added = b
         # What is met first on the way back comes after the mask.
         return "the mask is scaled as well" if scaled else a
     if name in _FILLS:
+        if found.hiding is not None:
+            return "there are two masks that hide"
         scores, mask, fill, found.hidden = _FILLS[name]
+        found.hides_first = found.added is not None
         number = number_of(node.inputs[fill])
         if number is NOT_CONSTANT or isinstance(number, complex):
             return "hidden scores become what is no constant"
-        found.mask, found.fill = node.inputs[mask], float(number)
+        found.hiding, found.fill = node.inputs[mask], float(number)
         if scaled and not (found.fill == -np.inf and found.scale > 0 and not found.factors):
             return "the mask is scaled as well"
         return node.inputs[scores]
@@ -244,9 +249,9 @@ def _match_baddbmm(found: _Attention, node: Node, alias: AliasAnalysis) -> str |
         return "the product is scaled by what is no constant"
     # With beta=0 what is added counts for nothing, not even its NaNs.
     if number_of(beta) != 0:
-        if number_of(beta) != 1 or found.scale != 1.0 or found.factors or found.mask is not None:
+        if number_of(beta) != 1 or found.scale != 1.0 or found.factors or found.added is not None:
             return "the mask is scaled as well, or there are two masks"
-        found.mask = added
+        found.added = added
     found.scale *= float(factor)
     return _match_product(found, query, key, alias)
 
@@ -290,9 +295,19 @@ def _check(found: _Attention, scores: Value, alias: AliasAnalysis, dtype: np.dty
             return f"the scores are scaled by {factor.type}, which may not be one number for each row"
         if not has_dtype(factor, dtype) or alias.is_written(factor):
             return f"the scores are scaled by {factor.type}, which may be written or have another dtype"
-    if found.mask is None:
-        return None
-    mask = found.mask
+    for mask in (found.added, found.hiding):
+        fault = None if mask is None else _fault_of_mask(mask, scores, alias)
+        if fault is not None:
+            return fault
+    if found.added is not None:
+        if not has_dtype(found.added, dtype):
+            return f"the mask is {found.added.type}, the values {found.value.type}"
+        if not is_finite(found.added, alias):
+            return "the mask may hide all keys of a row by minus infinity"
+    return None if found.hiding is None else _fault_of_hiding(found, found.hiding, dtype)
+
+
+def _fault_of_mask(mask: Value, scores: Value, alias: AliasAnalysis) -> str | None:
     if alias.is_written(mask):
         return "the mask may be written"
     sizes, wanted = shape_of(mask), shape_of(scores)
@@ -301,15 +316,17 @@ def _check(found: _Attention, scores: Value, alias: AliasAnalysis, dtype: np.dty
     for have, want in zip(reversed(sizes), reversed(wanted), strict=False):
         if have != 1 and (have is None or have != want):
             return f"a mask of type {mask.type} may not fit scores of type {scores.type}"
-    if found.hidden is None:
-        if not has_dtype(mask, dtype):
-            return f"the mask is {mask.type}, the values {found.value.type}"
-        return None if is_finite(mask, alias) else "the mask may hide all keys of a row by minus infinity"
+    return None
+
+
+def _fault_of_hiding(found: _Attention, mask: Value, dtype: np.dtype) -> str | None:
     if not has_dtype(mask, BOOL_):
         return f"the mask is {mask.type} and no bool tensor"
     lowest = float(np.finfo(dtype).min) if dtype.kind == "f" else -np.inf
     if found.fill > lowest:
         return f"hidden scores become {found.fill}, which may be more than another score"
+    if found.hides_first and found.fill != -np.inf:
+        return "another mask is added to scores that are hidden"
     if _leaves_keys(mask, found.hidden):
         return None
     if found.fill == -np.inf or dtype != FLOAT32:
@@ -336,19 +353,12 @@ def _replace(node: Node, found: _Attention) -> None:
     def number(value: object, type_: T.Type) -> Value:
         return constant_before(node, value, type_)
 
-    query, key, mask = found.query, found.key, found.mask
+    query, key = found.query, found.key
     for factor in found.factors:
         query = insert_op(node, "aten::mul.Tensor", (query, factor), node)
     if found.key_is_transposed:
         key = insert_op(node, "aten::transpose.int", (key, number(-2, T.INT), number(-1, T.INT)), node)
-    if mask is None:
-        mask = number(None, T.NONE)
-    elif found.hidden is not None:
-        if _leaves_keys(mask, found.hidden):
-            mask = insert_op(node, "aten::logical_not", (mask,), node) if found.hidden else mask
-        else:
-            choices = (number(found.fill, T.FLOAT), number(0.0, T.FLOAT))
-            mask = insert_op(node, "aten::where.Scalar", (mask, *(choices if found.hidden else choices[::-1])), node)
+    mask = _mask_before(node, found)
     result = insert_op(
         node,
         _SDPA,
@@ -360,3 +370,17 @@ def _replace(node: Node, found: _Attention) -> None:
     )  # fmt: skip
     replace_node(node, [result])
     remove_unread(reversed(found.parts))
+
+
+def _mask_before(node: Node, found: _Attention) -> Value:
+    """One mask for both: bool where keys are only hidden, else numbers that are added."""
+    if found.hiding is None:
+        return constant_before(node, None, T.NONE) if found.added is None else found.added
+    if found.added is None and _leaves_keys(found.hiding, found.hidden):
+        return insert_op(node, "aten::logical_not", (found.hiding,), node) if found.hidden else found.hiding
+    fill = constant_before(node, found.fill, T.FLOAT)
+    other = constant_before(node, 0.0, T.FLOAT) if found.added is None else found.added
+    form = "Scalar" if found.added is None else "ScalarSelf" if found.hidden else "ScalarOther"
+    return insert_op(
+        node, f"aten::where.{form}", (found.hiding, *((fill, other) if found.hidden else (other, fill))), node
+    )

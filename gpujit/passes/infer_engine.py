@@ -161,8 +161,11 @@ class Engine:
         self._write_candidates()
         # What blocks return must fit the results: knowing which branch is taken is no reason to say more of them.
         flows = [node for node in self.graph.all_nodes() if node.blocks]
-        while any([self._relaxed(node, before) for node in reversed(flows)]):
-            pass
+        changing = True
+        while changing:
+            changing = False
+            for node in reversed(flows):
+                changing |= self._relaxed(node, before)
         return any(value.type is not t and value.type != t for value, t in before.items())
 
     def _relaxed(self, node: Node, before: dict[Value, T.Type]) -> bool:

@@ -34,14 +34,20 @@ def bounds_of(value: Value, alias: AliasAnalysis, depth: int = DEPTH) -> Bounds 
         return None
     found = _of_node(value.node, lambda v: bounds_of(v, alias, depth - 1))
     if found is None:
-        dtype = dtype_of(value)
-        return (0.0, 1.0) if dtype is not None and kind_of(dtype) == 0 else None
+        return _of_dtype(dtype_of(value))
     return _rounded(found, value)
 
 
 def is_finite(value: Value, alias: AliasAnalysis) -> bool:
     """Whether a tensor is known to hold neither infinities nor NaN."""
     return bounds_of(value, alias) is not None
+
+
+def _of_dtype(dtype: np.dtype | None) -> Bounds | None:
+    """What any bool or whole number lies between."""
+    if dtype is None or kind_of(dtype) > 1:
+        return None
+    return (0.0, 1.0) if kind_of(dtype) == 0 else (float(np.iinfo(dtype).min), float(np.iinfo(dtype).max))
 
 
 def _of_constant(constant: Any) -> Bounds | None:

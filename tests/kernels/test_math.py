@@ -46,7 +46,7 @@ def sweep(name: str, lanes: int, avx512: bool | None, step: int) -> None:
 @road
 @pytest.mark.parametrize("name", UNARY)
 def test_float32_is_within_two_ulp(name, lanes, avx512):
-    sweep(name, lanes, avx512, 39979)
+    sweep(name, lanes, avx512, 79999)
 
 
 @pytest.mark.skipif(not host().avx512, reason="the machine has no AVX-512")

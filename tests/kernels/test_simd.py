@@ -27,7 +27,7 @@ def kernel(write: Write, name: str = "k", avx512: bool | None = None) -> native.
     writer = KernelWriter()
     with writer.kernel(name, avx512=avx512) as k:
         write(k)
-    return native.Library(native.compile_ir([str(writer)])).kernel(name)
+    return native.Library(native.compile_ir([str(writer)], native.TIDY)).kernel(name)
 
 
 def pointwise(
@@ -159,8 +159,17 @@ def test_conversions(source):
     if DTYPES[source].kind == "f":
         x[8:14] = np.array([3e9, -3e9, 300, -300, 1e19, -1.5]).astype(np.float32).astype(x.dtype)
     with np.errstate(all="ignore"):
-        for target in DTYPES:
-            assert same(pointwise(lambda e, a: a, [x], [source], target), converted(x, target)), f"{source} to {target}"
+        outputs = [np.zeros(x.size, kind) for kind in DTYPES.values()]
+
+        def write(k: KernelBody) -> None:
+            with k.loop(0, x.size, 8) as i:
+                value = k.e.load(k.pointer(0), i.value, source, 8)
+                for slot, target in enumerate(DTYPES):
+                    k.e.store(k.pointer(1 + slot), i.value, value, target)
+
+        kernel(write)(native.pack_block([x, *outputs]))
+        for target, out in zip(DTYPES, outputs):
+            assert same(out, converted(x, target)), f"{source} to {target}"
 
 
 def test_half_types_load_every_pattern_and_store_the_nearest():

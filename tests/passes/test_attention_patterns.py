@@ -210,7 +210,7 @@ DECLINED = {
         "",
         f"%m : Float(5, 7) = prim::Constant[value=CONSTANTS.c0](); {_SCORES}%s : {_T} = aten::add(%s0, %m, %one);"
         f"%a : {_T} = aten::add(%s, %m, %one); {_SOFTMAX}{_END}",
-        "there are two masks",
+        "there are two masks that are added",
         (_FINITE,),
     ),
     "another dim": ("", f"{_SCORES}%w : {_T} = aten::softmax(%s0, %m2, %n); {_END}", "not over the last dim", ()),
@@ -275,3 +275,36 @@ def test_a_scale_for_each_head_goes_to_the_query(caplog):
     wide = body.replace("%h)", "%g)")
     check_declines(fuse_attention, f"{_QKV}, %g : Float(7)", wide, caplog, "one number for each row")
     check_declines(fuse_attention, f"{_QKV}, %g : Float(4, 1, 1, 5, 1)", wide, caplog, "one number for each row")
+
+
+@pytest.mark.parametrize("form", ["masked_fill(%b, %m, %l)", "where(%m, %b, %l)"])
+@pytest.mark.parametrize("first", ["add", "hide"])
+def test_a_mask_added_and_one_that_hides(first, form):
+    """The form of GPT-2: a causal constant, and numbers from a mask of whole numbers."""
+    inputs = f"{_QKV}, %i : Long(2, 1, 1, 7)"
+    hidden = np.triu(np.ones((5, 7), bool), 1)
+    start = (
+        f"{_C}%m : Bool(5, 7) = prim::Constant[value=CONSTANTS.c0](); %l : float = prim::Constant[value=-inf]();"
+        "%g : Float(2, 1, 1, 7) = aten::to(%i, %six, %f, %f, %n); %r : Float(2, 1, 1, 7) = aten::rsub(%g, %one, %one);"
+        f"%low : float = prim::Constant[value=-10000.](); %d : Float(2, 1, 1, 7) = aten::mul(%r, %low); {_SCORES}{_SCALE}"
+    )
+    if first == "add":
+        body = f"%b : {_T} = aten::add(%s, %d, %one); %a : {_T} = aten::{form}; "
+    else:
+        body = f"%b0 : {_T} = aten::{form.replace('%b', '%s')}; %a : {_T} = aten::add(%b0, %d, %one); "
+    keep = np.ones((2, 1, 1, 7), np.int64)
+    keep[0, ..., 2:] = 0
+    samples = [_samples(keep)[0], _samples(np.zeros((2, 1, 1, 7), np.int64))[0]]
+    constant = hidden if "masked" in form else ~hidden
+    node = fused(inputs, f"{start}{body}{_SOFTMAX}{_END}", samples, [constant])
+    assert node.inputs[3].node.kind == "aten::where"
+
+
+def test_a_mask_added_to_lowest_numbers_stays(caplog):
+    body = (
+        f"{_C}%m : Bool(5, 7) = prim::Constant[value=CONSTANTS.c0](); %d : Float(5, 7) = prim::Constant[value=CONSTANTS.c1]();"
+        f"%l : float = prim::Constant[value={_LOWEST!r}](); {_SCORES}%b : {_T} = aten::masked_fill(%s0, %m, %l);"
+        f"%a : {_T} = aten::add(%b, %d, %one); {_SOFTMAX}{_END}"
+    )
+    constants = [np.triu(np.ones((5, 7), bool), 1), _FINITE]
+    check_declines(fuse_attention, _QKV, body, caplog, "another mask is added", constants=constants)

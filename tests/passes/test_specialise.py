@@ -207,7 +207,7 @@ def test_numbers_written_in_place_are_not_taken_for_known():
     assert run_graph(found.graph, np.array(5)) == 8
 
 
-# -------------------------------------------------------------------------------------------------- what depends on data
+# ------------------------------------------------------------------------------------------------- what depends on data
 
 
 def test_a_branch_on_data_stays_and_is_specialised_inside():
@@ -553,6 +553,20 @@ def test_numbers_in_an_attribute_are_guarded_only_when_they_decide():
     assert found.check([np.array(1)], module) == "self.steps is int64 3, the graph was specialised for int64 2"
 
 
+def test_large_containers_are_not_looked_into():
+    text = """
+        graph(%d : Dict(str, int), %key : str):
+          %n : int = aten::__getitem__(%d, %key)
+          return (%n)"""
+    found = check(text, {str(k): k for k in range(2000)}, "7")
+    assert str(found.guards[0]) == "input d is a dict of more than 1000 elements"
+    assert kinds(found.graph) == ["aten::__getitem__"]
+    assert found.check([{"7": 1}, "7"]) is not None
+    graph = read(text)
+    small = specialise(graph, key_of(graph, [{"7": 8}, "7"]))
+    assert small.graph.outputs[0].constant() == 8
+
+
 def test_new_objects_are_made_only_when_they_get_out():
     point = T.ClassType("__torch__.Point")
     point.add_attribute("x", T.TENSOR)
@@ -588,7 +602,7 @@ def test_members_of_enums_are_known():
     assert found.graph.outputs[0].constant() == 3
 
 
-# ------------------------------------------------------------------------------------------------------- keys and errors
+# ------------------------------------------------------------------------------------------------------ keys and errors
 
 
 SIMPLE = "graph(%x : Tensor, %n : int):\n  %y : Tensor = aten::add(%x, %n, %n)\n  return (%y)"
@@ -629,7 +643,7 @@ def test_one_list_in_two_places_is_refused_by_the_guards():
     assert found.check([shared, shared]) == "one list is given in two places"
 
 
-# -------------------------------------------------------------------------------------------- models and random programs
+# ------------------------------------------------------------------------------------------- models and random programs
 
 
 @pytest.mark.parametrize("path", sorted(MODELS.glob("*.pt")), ids=lambda p: p.stem)

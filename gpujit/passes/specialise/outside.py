@@ -14,7 +14,16 @@ from gpujit.ir.graph import Node, Value
 from gpujit.ir.values import ScriptObject
 from gpujit.ops import table
 from gpujit.passes.specialise.evaluator import Evaluator
-from gpujit.passes.specialise.guards import ContainerSpec, Guard, LargeSpec, NumbersSpec, ObjectSpec, Spec, TensorSpec, ValueSpec
+from gpujit.passes.specialise.guards import (
+    ContainerSpec,
+    Guard,
+    LargeSpec,
+    NumbersSpec,
+    ObjectSpec,
+    Spec,
+    TensorSpec,
+    ValueSpec,
+)
 from gpujit.passes.specialise.values import Abstract, Dyn, Ref, Tup
 
 # Tensors in attributes whose numbers may be looked at have up to so many elements.
