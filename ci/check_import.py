@@ -6,7 +6,7 @@ import subprocess
 import sys
 from statistics import median
 
-HEAVY = ("numba", "networkx", "cupy", "torch", "scipy")
+HEAVY = ("numba", "llvmlite", "networkx", "cupy", "torch", "scipy")
 LIMIT = 1.5
 
 

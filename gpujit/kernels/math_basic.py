@@ -79,15 +79,16 @@ def hypot(e: Emitter, x: Vector, y: Vector) -> Vector:
 
 
 def fmod(e: Emitter, x: Vector, y: Vector) -> Vector:
-    """The remainder of x / y with the sign of ``x``, exact; NaN for y = 0 or infinite ``x``."""
-    if x.dtype == "float64":
-        return Vector(e, e.builder.frem(x.value, y.value), x.dtype, x.lanes)
+    """The remainder of x / y with the sign of ``x``, exact; NaN for y = 0 or infinite ``x``. In float64 throughout."""
     wide, divisor = e.cast(e.abs(x), "float64"), e.cast(e.abs(y), "float64")
-    # Each step leaves an exact remainder, at most 2**-53 of what it was; quotients of float32 reach 2**277.
     quotient = wide / divisor
+    # Exact: below 2**53 the quotient is at most one off, and what is left is a multiple of y's last place under 2 y.
     rest = e.fma(e.trunc(quotient), -divisor, wide)
 
     def further() -> Vector:
+        """Each step leaves at most 2**-53 of what was; quotients of float32 reach 2**277. float64 asks the C library."""
+        if x.dtype == "float64":
+            return Vector(e, e.builder.frem(wide.value, divisor.value), "float64", x.lanes)
         r = rest
         for _ in range(6):
             r = e.fma(e.trunc(r / divisor), -divisor, r)
@@ -97,7 +98,7 @@ def fmod(e: Emitter, x: Vector, y: Vector) -> Vector:
     # A quotient rounded up to a whole number leaves a negative remainder.
     rest = e.select(rest < 0, rest + divisor, rest)
     rest = e.select(rest >= divisor, rest - divisor, rest)
-    result = e.copysign(e.cast(rest, "float32"), x)
+    result = e.copysign(e.cast(rest, x.dtype), x)
     return e.select((e.abs(y) == math.inf) & (e.abs(x) < math.inf), x, result)
 
 

@@ -1,8 +1,8 @@
 """Batch norms and arithmetic with constants folded into the weights of the convolution or linear layer before them.
 
 New weights are computed in float32 (float64 for float64 weights) and stored in the dtype of the old ones. What is
-not folded is left as it is, with a reason. A convolution's output is taken to have a batch dimension: only then does a batch
-norm after it normalise the channels the weights are of.
+not folded is left as it is, with a reason. A convolution's output is taken to have a batch dimension, unless its type
+says otherwise: only then does a batch norm after it normalise the channels the weights are of.
 """
 
 from __future__ import annotations

@@ -286,7 +286,8 @@ def test_a_mask_added_and_one_that_hides(first, form):
     start = (
         f"{_C}%m : Bool(5, 7) = prim::Constant[value=CONSTANTS.c0](); %l : float = prim::Constant[value=-inf]();"
         "%g : Float(2, 1, 1, 7) = aten::to(%i, %six, %f, %f, %n); %r : Float(2, 1, 1, 7) = aten::rsub(%g, %one, %one);"
-        f"%low : float = prim::Constant[value=-10000.](); %d : Float(2, 1, 1, 7) = aten::mul(%r, %low); {_SCORES}{_SCALE}"
+        f"%low : float = prim::Constant[value=-10000.](); %d : Float(2, 1, 1, 7) = aten::mul(%r, %low);"
+        f"{_SCORES}{_SCALE}"
     )
     if first == "add":
         body = f"%b : {_T} = aten::add(%s, %d, %one); %a : {_T} = aten::{form}; "
@@ -302,7 +303,8 @@ def test_a_mask_added_and_one_that_hides(first, form):
 
 def test_a_mask_added_to_lowest_numbers_stays(caplog):
     body = (
-        f"{_C}%m : Bool(5, 7) = prim::Constant[value=CONSTANTS.c0](); %d : Float(5, 7) = prim::Constant[value=CONSTANTS.c1]();"
+        f"{_C}%m : Bool(5, 7) = prim::Constant[value=CONSTANTS.c0]();"
+        "%d : Float(5, 7) = prim::Constant[value=CONSTANTS.c1]();"
         f"%l : float = prim::Constant[value={_LOWEST!r}](); {_SCORES}%b : {_T} = aten::masked_fill(%s0, %m, %l);"
         f"%a : {_T} = aten::add(%b, %d, %one); {_SOFTMAX}{_END}"
     )
