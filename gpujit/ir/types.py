@@ -90,8 +90,8 @@ class TensorType(Type):
 
     Args:
         dtype: TorchScript's ScalarType code (see ``ir.dtypes``).
-        shape: one entry per dimension: a number, a Sym (an expression of unknown sizes), or None for any size; None when
-            even the rank is unknown.
+        shape: one entry per dimension: a number, a Sym (an expression of unknown sizes), or None for any size; None
+            when even the rank is unknown.
         strides: in elements, one per dimension.
         device: such as ``cpu`` or ``cuda:0``.
     """

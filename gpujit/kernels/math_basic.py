@@ -86,7 +86,7 @@ def fmod(e: Emitter, x: Vector, y: Vector) -> Vector:
     rest = e.fma(e.trunc(quotient), -divisor, wide)
 
     def further() -> Vector:
-        """Each step leaves at most 2**-53 of what was; quotients of float32 reach 2**277. float64 asks the C library."""
+        """Each step leaves 2**-53 of what was; quotients of float32 reach 2**277. float64 asks the C library."""
         if x.dtype == "float64":
             return Vector(e, e.builder.frem(wide.value, divisor.value), "float64", x.lanes)
         r = rest

@@ -29,8 +29,7 @@ def quadrant(e: Emitter, x: Vector) -> tuple[Vector, Vector]:
 
 def _sin_of(e: Emitter, r: Vector) -> Vector:
     z = r * r
-    # As a product it keeps the sign of -0.0.
-    return r * e.fma(z, e.polynomial(z, c.SIN32 if r.dtype == "float32" else c.SIN64), 1.0)
+    return e.fma(r * z, e.polynomial(z, c.SIN32 if r.dtype == "float32" else c.SIN64), r)
 
 
 def _cos_of(e: Emitter, r: Vector) -> Vector:
@@ -47,6 +46,9 @@ def _wave(e: Emitter, x: Vector, turn: int, name: str) -> Vector:
     result = e.select((n & 1) == 0, _sin_of(e, r), _cos_of(e, r))
     sign = (n & 2) << (f.mantissa + (7 if f.mantissa == 23 else 10))
     result = e.bitcast(e.bitcast(result, f.bits) ^ sign, x.dtype)
+    if not turn:
+        # -0.0 keeps its sign, which the polynomial's sum loses.
+        result = e.select(x == 0, x, result)
     # The C library reduces by as many digits of pi as it takes.
     return e.unless_rare(e.abs(x) > _LIMITS[x.dtype], result, lambda: e.overloaded(name, x))
 
@@ -84,6 +86,7 @@ def tan(e: Emitter, x: Vector) -> Vector:
         top, bottom = _sin_of(e, r), _cos_of(e, r)
         even = (n & 1) == 0
         result = e.select(even, top, -bottom) / e.select(even, bottom, top)
+        result = e.select(x == 0, x, result)
     rare = e.abs(x) > _LIMITS[x.dtype]
     return e.unless_rare(rare, result, lambda: e.overloaded("tan", x))
 

@@ -49,7 +49,7 @@ class Ranks:
         if found is not None:
             return found
         if kind == "aten::flatten" and all(v.is_constant for v in node.inputs[1:]):
-            start, end = (v.constant() for v in node.inputs[1:3])
+            start, end = (int(v.constant()) for v in node.inputs[1:3])
             inner = self.of(node.inputs[0], depth)
             if inner is None:
                 return None

@@ -188,6 +188,8 @@ def test_float64_edges():
         same = (np.isnan(got) & np.isnan(want)) | (np.isinf(want) & (got == want))
         close = np.isclose(got, want, rtol=1e-14, atol=0) | (np.abs(want) < 1e-300)
         assert np.all(same | close), (name, x[~(same | close)], got, want)
+        zeros = (x == 0) & (want == 0)
+        assert np.array_equal(np.signbit(got[zeros]), np.signbit(want[zeros])), name
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8"])

@@ -6,7 +6,6 @@ import copy
 import textwrap
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 
 import gpujit
-from bench.corpus import read_case
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.parser import parse_graph
 from gpujit.ir.printer import print_graph
@@ -31,9 +29,9 @@ from gpujit.runtime.values import bind_arguments
 from gpujit.runtime.vm import Interpreter
 from gpujit.support.errors import ArgumentError
 from gpujit.testing import check_pass, resolve_node
+from tests.passes.corpus_models import MODELS, inputs_of
 from tests.passes.random_graphs import Program, assert_keeps_meaning, programs
 
-MODELS = Path(__file__).resolve().parents[1] / "models" / "corpus"
 S = symbol(1)
 
 
@@ -338,9 +336,9 @@ def seed(value: Any, size: int | None) -> Any:
     return value if value is None or isinstance(value, (bool, int, float)) else UNKNOWN
 
 
-@pytest.mark.parametrize("path", sorted(MODELS.glob("*.pt")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_models_have_the_types_that_were_inferred(path):
-    inputs, _ = read_case(path)
+    inputs = inputs_of(path)
     module = gpujit.load(path)
     function = module._object.type.methods["forward"]
     first = next((x.shape[0] for x in inputs if isinstance(x, np.ndarray) and x.ndim), None)
@@ -368,7 +366,7 @@ def test_models_have_the_types_that_were_inferred(path):
 
 
 @given(programs())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_random_programs_have_the_types_that_were_inferred(program: Program):
     graph = program.graph.copy()
     facts = infer_types(graph, [seed(v, None) for v in program.inputs])

@@ -3,64 +3,25 @@
 from __future__ import annotations
 
 import copy
-import textwrap
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 import gpujit
-from bench.corpus import read_case
 from gpujit.ir import types as T
-from gpujit.ir.graph import Graph
-from gpujit.ir.parser import parse_graph
-from gpujit.ir.printer import print_graph
-from gpujit.ir.values import EnumValue, ScriptObject
 from gpujit.ir.verify import verify
 from gpujit.passes.specialise.guards import Key, TensorSpec, ValueSpec
-from gpujit.passes.specialise.main import Specialised, key_of, specialise
+from gpujit.passes.specialise.main import key_of, specialise
 from gpujit.runtime.values import bind_arguments
 from gpujit.support.errors import ArgumentError, ScriptRaised
-from gpujit.testing import assert_same_graph, assert_same_values, resolve_node
+from gpujit.testing import assert_same_values
+from tests.passes.corpus_models import MODELS, inputs_of
 from tests.passes.random_graphs import Program, assert_same_outcome, outcome, programs, run_graph
+from tests.passes.specialise_help import check, f32, kinds, read
 
-MODELS = Path(__file__).resolve().parents[1] / "models" / "corpus"
 # Models that keep control flow or reads of containers, each for the reason that `left` gives.
 KEPT = {"containers", "interface_state", "nms_postprocess"}
-
-
-def f32(*shape: int) -> np.ndarray:
-    return (np.arange(np.prod(shape), dtype=np.float32) - 2).reshape(shape)
-
-
-def read(text: str, types: dict[str, T.Type] | None = None) -> Graph:
-    """The graph of an indented text."""
-    graph = parse_graph(textwrap.dedent(text).strip(), types=types, resolve=resolve_node)
-    verify(graph)
-    return graph
-
-
-def check(text: str, *values: Any, types: dict[str, T.Type] | None = None, after: str | None = None) -> Specialised:
-    """The specialised graph for these inputs, once it was seen to verify, to keep its text and to mean the same."""
-    graph = read(text, types)
-    found = specialise(graph, key_of(graph, values))
-    verify(found.graph)
-    assert found.check(values) is None
-    assert str(graph) == str(read(text, types)), "the graph itself was changed"
-    if types is None:
-        printed = print_graph(found.graph, sources=False)
-        assert print_graph(parse_graph(printed, resolve=resolve_node), sources=False) == printed
-        assert_same_outcome(outcome(found.graph, values), outcome(graph, values))
-    if after is not None:
-        assert_same_graph(found.graph, read(after, types))
-    return found
-
-
-def kinds(graph: Graph) -> list[str]:
-    """Kinds of all nodes but constants."""
-    return [node.kind for node in graph.all_nodes() if node.kind != "prim::Constant"]
 
 
 # ------------------------------------------------------------------------------------------------- what is known now
@@ -387,221 +348,6 @@ def test_a_shape_changed_in_place_is_known_by_all_names_of_the_tensor():
     assert found.graph.outputs[0].constant() == 3
 
 
-# ---------------------------------------------------------------------------------------------- modules and their state
-
-
-def module_type() -> T.ClassType:
-    t = T.ClassType("__torch__.M", is_module=True)
-    for name, declared in (
-        ("weight", T.TENSOR), ("count", T.INT), ("state", T.TENSOR), ("sizes", T.ListType(T.INT)), ("steps", T.TENSOR),
-    ):  # fmt: skip
-        t.add_attribute(name, declared)
-    return t
-
-
-COUNTER = """
-    graph(%self : __torch__.M, %x : Tensor):
-      %0 : int = prim::Constant[value=0]()
-      %1 : int = prim::Constant[value=1]()
-      %none : NoneType = prim::Constant()
-      %count : int = prim::GetAttr[name="count"](%self)
-      %fresh : bool = aten::eq(%count, %0)
-      %state : Tensor = prim::If(%fresh)
-        block0():
-          %z : Tensor = aten::zeros_like(%x, %none, %none, %none, %none, %none)
-           = prim::SetAttr[name="state"](%self, %z)
-          -> (%z)
-        block1():
-          %s : Tensor = prim::GetAttr[name="state"](%self)
-          -> (%s)
-      %y : Tensor = aten::add(%state, %x, %1)
-       = prim::SetAttr[name="state"](%self, %y)
-      %next : int = aten::add(%count, %1)
-       = prim::SetAttr[name="count"](%self, %next)
-      %again : int = prim::GetAttr[name="count"](%self)
-      %w : Tensor = prim::GetAttr[name="weight"](%self)
-      %out : Tensor = aten::mul(%y, %w)
-      return (%out, %again)"""
-
-
-def counter(count: int = 0) -> tuple[dict[str, T.Type], ScriptObject]:
-    t = module_type()
-    return {"__torch__.M": t}, ScriptObject(t, [f32(3), count, f32(3), [1, 2], np.array(2)])
-
-
-def test_attributes_decide_now_and_guards_say_so():
-    types, module = counter()
-    graph = read(COUNTER, types)
-    x = f32(3)
-    found = specialise(graph, key_of(graph, [module, x]))
-    verify(found.graph)
-    assert not found.left
-    assert [str(g) for g in found.guards] == [
-        "input x is float32[3]", "self.count is 0", "self.weight is float32[3]",
-    ]  # fmt: skip
-    assert found.check([x], module) is None and found.check([module, x]) is None
-    other = copy.deepcopy(module)
-    other.type = module.type
-    got = run_graph(found.graph, module, x)
-    assert_same_values(got, run_graph(graph, other, x))
-    assert_same_values(module.slots, other.slots)
-    # The state moved on, so the graph serves no more.
-    assert found.check([x], module) == "self.count is 1, the graph was specialised for 0"
-    assert found.check([f32(4)], module) == "input x is float32[4], the graph was specialised for float32[3]"
-    second = specialise(graph, key_of(graph, [module, x]))
-    assert "self.state is float32[3]" in [str(g) for g in second.guards]
-    assert_same_values(run_graph(second.graph, module, x), run_graph(graph, other, x))
-    assert_same_values(module.slots, other.slots)
-
-
-def test_writes_stay_in_order_and_reads_see_them():
-    types, module = counter()
-    graph = read(COUNTER, types)
-    found = specialise(graph, key_of(graph, [module, f32(3)]))
-    names = [node.attributes["name"] for node in found.graph.all_nodes() if node.kind == "prim::SetAttr"]
-    assert names == ["state", "state", "count"]
-    assert [n.attributes["name"] for n in found.graph.all_nodes() if n.kind == "prim::GetAttr"] == ["weight"]
-    assert found.graph.outputs[1].constant() == 1
-
-
-def test_an_attribute_written_in_one_branch_on_data_is_read_again():
-    types, module = counter()
-    graph = read(
-        """
-        graph(%self : __torch__.M, %x : Tensor):
-          %7 : int = prim::Constant[value=7]()
-          %before : int = prim::GetAttr[name="count"](%self)
-          %c : bool = aten::is_nonzero(%x)
-           = prim::If(%c)
-            block0():
-               = prim::SetAttr[name="count"](%self, %7)
-              -> ()
-            block1():
-              -> ()
-          %after : int = prim::GetAttr[name="count"](%self)
-          return (%before, %after)""",
-        types,
-    )
-    found = specialise(graph, key_of(graph, [module, np.array(1.0)]))
-    verify(found.graph)
-    assert run_graph(found.graph, copy.copy(module), np.array(0.0)) == (0, 0)
-    assert run_graph(found.graph, module, np.array(1.0)) == (0, 7)
-
-
-def test_an_attribute_written_in_a_loop_on_data_is_read_each_time():
-    types, module = counter()
-    text = """
-        graph(%self : __torch__.M, %n : Tensor):
-          %1 : int = prim::Constant[value=1]()
-          %true : bool = prim::Constant[value=1]()
-          %before : int = prim::GetAttr[name="count"](%self)
-          %m : int = aten::Int(%n)
-           = prim::Loop(%m, %true)
-            block0(%i : int):
-              %now : int = prim::GetAttr[name="count"](%self)
-              %next : int = aten::add(%now, %1)
-               = prim::SetAttr[name="count"](%self, %next)
-              -> (%true)
-          %after : int = prim::GetAttr[name="count"](%self)
-          return (%before, %after)"""
-    graph = read(text, types)
-    found = specialise(graph, key_of(graph, [module, np.array(3)]))
-    verify(found.graph)
-    assert run_graph(found.graph, module, np.array(4)) == (0, 4)
-
-
-def test_lists_in_attributes_are_known_and_changed_where_they_are():
-    types, module = counter()
-    graph = read(
-        """
-        graph(%self : __torch__.M, %x : Tensor):
-          %5 : int = prim::Constant[value=5]()
-          %list : int[] = prim::GetAttr[name="sizes"](%self)
-          %same : int[] = aten::append(%list, %5)
-          %n : int = aten::len(%list)
-          return (%n)""",
-        types,
-    )
-    found = specialise(graph, key_of(graph, [module, f32(1)]))
-    assert "self.sizes is [1, 2]" in [str(g) for g in found.guards]
-    assert run_graph(found.graph, module, f32(1)) == 3
-    assert module.get("sizes") == [1, 2, 5]
-    assert "self.sizes is [1, 2, 5]" in str(found.check([f32(1)], module))
-
-
-def test_numbers_in_an_attribute_are_guarded_only_when_they_decide():
-    types, module = counter()
-    text = """
-        graph(%self : __torch__.M, %x : Tensor):
-          %1 : int = prim::Constant[value=1]()
-          %steps : Tensor = prim::GetAttr[name="steps"](%self)
-          %more : Tensor = aten::add(%steps, %x, %1)
-          {}
-          return (%more)"""
-    graph = read(text.format(""), types)
-    found = specialise(graph, key_of(graph, [module, np.array(1)]))
-    assert [str(g) for g in found.guards] == ["input x is int64[]", "self.steps is int64[]"]
-    deciding = """%n : int = aten::Int(%steps)
-          %list : int[] = prim::ListConstruct(%n, %n)
-          %none : NoneType = prim::Constant()
-          %z : Tensor = aten::zeros(%list, %none, %none, %none, %none)
-          %sum : Tensor = aten::add_(%z, %more, %1)"""
-    graph = read(text.format(deciding), types)
-    found = specialise(graph, key_of(graph, [module, np.array(1)]))
-    assert "self.steps is int64 2" in [str(g) for g in found.guards]
-    module.set("steps", np.array(3))
-    assert found.check([np.array(1)], module) == "self.steps is int64 3, the graph was specialised for int64 2"
-
-
-def test_large_containers_are_not_looked_into():
-    text = """
-        graph(%d : Dict(str, int), %key : str):
-          %n : int = aten::__getitem__(%d, %key)
-          return (%n)"""
-    found = check(text, {str(k): k for k in range(2000)}, "7")
-    assert str(found.guards[0]) == "input d is a dict of more than 1000 elements"
-    assert kinds(found.graph) == ["aten::__getitem__"]
-    assert found.check([{"7": 1}, "7"]) is not None
-    graph = read(text)
-    small = specialise(graph, key_of(graph, [{"7": 8}, "7"]))
-    assert small.graph.outputs[0].constant() == 8
-
-
-def test_new_objects_are_made_only_when_they_get_out():
-    point = T.ClassType("__torch__.Point")
-    point.add_attribute("x", T.TENSOR)
-    text = """
-        graph(%x : Tensor):
-          %p : __torch__.Point = prim::CreateObject()
-           = prim::SetAttr[name="x"](%p, %x)
-          %got : Tensor = prim::GetAttr[name="x"](%p)
-          %y : Tensor = aten::relu(%got)
-           = prim::SetAttr[name="x"](%p, %y)
-          %z : Tensor = prim::GetAttr[name="x"](%p)
-          return ({})"""
-    types = {"__torch__.Point": point}
-    inside = check(text.format("%z"), f32(2), types=types)
-    assert kinds(inside.graph) == ["aten::relu"]
-    outside = check(text.format("%p"), f32(2), types=types)
-    made = run_graph(outside.graph, f32(2))
-    assert_same_values(made.slots, [np.maximum(f32(2), 0)])
-
-
-def test_members_of_enums_are_known():
-    colour = T.EnumType("__torch__.Colour", T.INT, {"RED": 1, "BLUE": 2})
-    graph = read(
-        """
-        graph(%c : Enum<__torch__.Colour>):
-          %1 : int = prim::Constant[value=1]()
-          %n : int = prim::EnumValue(%c)
-          %m : int = aten::add(%n, %1)
-          return (%m)""",
-        {"__torch__.Colour": colour},
-    )
-    found = specialise(graph, key_of(graph, [EnumValue(colour, "BLUE", 2)]))
-    assert found.graph.outputs[0].constant() == 3
-
-
 # ------------------------------------------------------------------------------------------------------ keys and errors
 
 
@@ -646,9 +392,9 @@ def test_one_list_in_two_places_is_refused_by_the_guards():
 # ------------------------------------------------------------------------------------------- models and random programs
 
 
-@pytest.mark.parametrize("path", sorted(MODELS.glob("*.pt")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_models_give_the_same_on_every_call(path):
-    inputs, _ = read_case(path)
+    inputs = inputs_of(path)
     module, other = gpujit.load(path), gpujit.load(path)
     function = module._object.type.methods["forward"]
     program = module._program
@@ -672,7 +418,7 @@ def test_models_give_the_same_on_every_call(path):
 
 
 @given(programs())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_random_programs_mean_the_same(program: Program):
     found = specialise(program.graph, key_of(program.graph, program.inputs))
     verify(found.graph)
