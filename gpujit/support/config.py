@@ -26,6 +26,20 @@ def _number(text: str) -> int | None:
     return int(text) if text.strip() else None
 
 
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def _bytes(text: str) -> int:
+    """A size: ``1000``, ``64k``, ``256M``, ``1.5GB``. Raises ValueError."""
+    number = text.strip().lower().removesuffix("b").removesuffix("i")
+    unit = number[-1:] if number[-1:] in _UNITS else ""
+    size = float(number.removesuffix(unit))
+    # Also false for nan.
+    if not 0 <= size < 1 << 40:
+        raise ValueError(text)
+    return int(size * _UNITS[unit])
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
@@ -57,9 +71,16 @@ class Settings:
     check_kernels: bool = _switch(
         "GPUJIT_CHECK_KERNELS", False, "compare what every fused kernel computes with the NumPy renderer"
     )
-    disable: tuple[str, ...] = _switch("GPUJIT_DISABLE", (), "parts to leave out, by name: fuser", _names)
+    disable: tuple[str, ...] = _switch("GPUJIT_DISABLE", (), "parts to leave out, by name: fuser, workers", _names)
     threads: int | None = _switch(
         "GPUJIT_THREADS", None, "threads of fused kernels and plans; by default what affinity and quota allow", _number
+    )
+    cache: bool = _switch("GPUJIT_CACHE", True, "keep compiled kernels on disk for later processes")
+    cache_dir: str = _switch(
+        "GPUJIT_CACHE_DIR", "", "folder of compiled kernels; by default gpujit in the user's cache folder", str
+    )
+    cache_limit: int = _switch(
+        "GPUJIT_CACHE_LIMIT", 256 << 20, "bytes (or 64k, 256M, 1G) of compiled kernels that are kept on disk", _bytes
     )
 
 

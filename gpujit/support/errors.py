@@ -172,5 +172,9 @@ class FusionWarning(UserWarning):
     """A group of operators could not be fused and runs operator by operator: the same numbers, more slowly."""
 
 
+class CacheWarning(UserWarning):
+    """Compiled kernels cannot be kept on disk: all works, and every process compiles anew."""
+
+
 # torch.jit's name for what a program raises.
 Error = ScriptRaised
