@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,26 @@ class _Program:
         self.loaded: reader.Loaded | None = None
         # What freezing did to the module; None before.
         self.report: Any = None
+        # Makes the executor of a function, when functions are specialised and fused; None when they are interpreted.
+        self.optimised: Callable[[Function], Any] | None = None
+        self._executors: dict[Function, Any] = {}
         self._lock = threading.RLock()
 
     def run(self, function: Function, args: list[Any]) -> Any:
         """Run a function on run-time values."""
+        executor = self.executor(function)
+        return self.interpret(function, args) if executor is None else executor(args)
+
+    def executor(self, function: Function) -> Any:
+        """What runs a function specialised for its inputs; None when it is interpreted."""
+        found = self._executors.get(function)
+        if found is None and self.optimised is not None:
+            with self._lock:
+                found = self._executors.setdefault(function, self.optimised(function))
+        return found
+
+    def interpret(self, function: Function, args: list[Any]) -> Any:
+        """Run a function as it is written."""
         code = self.lowerer.find(function)
         if code is None:
             # Compiling reads and fills shared tables; running does not.
@@ -138,6 +155,13 @@ class ScriptMethod:
         """
         values = bind_arguments(self._function.schema, args, kwargs, skip=1)
         return _wrap(self._program.run(self._function, [self._owner, *values]), self._program)
+
+    def explain(self) -> str:
+        """What became of each operator for the inputs met so far: groups with what they save, refusals with reasons."""
+        executor = self._program.executor(self._function)
+        if executor is None:
+            return f"{self._function.name} runs on the interpreter; see gpujit.optimize_for_inference"
+        return str(executor.explain())
 
     def __repr__(self) -> str:
         return f"<ScriptMethod {self._function.name}>"
@@ -408,6 +432,10 @@ class ScriptModule:
             raise UnknownAttributeError(f"{self._object.type.name} has no method 'forward'")
         return ScriptMethod(self._object, function, self._program)
 
+    def explain(self) -> str:
+        """``ScriptMethod.explain`` of ``forward``."""
+        return self._forward().explain()
+
     @property
     def graph(self) -> Graph:
         """The graph of ``forward``, calls left as calls."""
@@ -490,25 +518,52 @@ def run_frozen_optimizations(
         methods[name] = FrozenFunction(methods[name], object_.type, graph)
 
 
-def optimize_for_inference(mod: ScriptModule, other_methods: Sequence[str] | None = None) -> ScriptModule:
+def optimize_for_inference(
+    mod: ScriptModule,
+    other_methods: Sequence[str] | None = None,
+    *,
+    example_inputs: Sequence[Any] | None = None,
+    strict: bool = False,
+) -> ScriptModule:
     """The module frozen, as if in eval mode, and optimised for running (as torch.jit.optimize_for_inference).
+
+    Calls are specialised for the shapes and dtypes of their inputs, and what can be fused runs as compiled kernels. The
+    first call with inputs of a new kind takes longer; ``explain`` says what became of each operator.
 
     Args:
         mod: a module; one that is frozen already is optimised in place and returned.
         other_methods: methods to keep and optimise besides ``forward``.
+        example_inputs: inputs of ``forward``, for which everything is prepared before this returns.
+        strict: raise where a call would fall back to the interpreter, or a group to its operators, instead of warning.
     """
     object_ = _module_object(mod, "optimize_for_inference")
     if next(frozen_methods(object_), None) is not None:
         run_frozen_optimizations(mod, preserved_methods=other_methods)
-        return mod
+        return _planned(mod, example_inputs, strict)
     modules = [m for _, m in named_modules(object_) if m.type.attributes.get("training") == T.BOOL]
     modes = [m.get("training") for m in modules]
     mod.eval()
     try:
-        return freeze(mod, preserved_attrs=other_methods)
+        return _planned(freeze(mod, preserved_attrs=other_methods), example_inputs, strict)
     finally:
         for module, mode in zip(modules, modes, strict=True):
             module.set("training", mode)
+
+
+def _planned(mod: ScriptModule, example_inputs: Sequence[Any] | None, strict: bool) -> ScriptModule:
+    """The module with executors for its functions."""
+    # The fuser and LLVM take longer to import than an interpreted model to run.
+    from gpujit.runtime.executor import Executor
+
+    program = mod._program
+
+    def make(function: Function) -> Executor:
+        return Executor(function, program.lowerer.rules, partial(program.interpret, function), strict=strict)
+
+    program.optimised = make
+    if example_inputs is not None:
+        mod(*example_inputs)
+    return mod
 
 
 def _module_object(mod: Any, what: str) -> ScriptObject:

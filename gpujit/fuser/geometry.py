@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from gpujit.fuser.errors import NotFused
+from gpujit.fuser.tensors import shape_of
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.index import Index, index
 from gpujit.kernels.views import Coords, reshape
-from gpujit.fuser.arguments import NotKnown, arguments_of, shape_of
+from gpujit.ops.registry import Op
 from gpujit.support.errors import GpujitError
 
 # An array of more elements is not made, even without touching it.
@@ -83,14 +85,13 @@ class Geometry:
         return tuple(found)
 
 
-def geometry_of(node: Node) -> tuple[Value, list[Geometry]]:
-    """What a view node looks at, and the map of each of its results (several for splits).
+def geometry_of(node: Node, op: Op, args: Sequence[Any]) -> tuple[Value, list[Geometry]]:
+    """What a view node looks at, and the map of each of its results (several for splits); ``args`` by position.
 
-    Raises NotKnown when it is no view, or one that no such map describes.
+    Raises NotFused when it is no view, or one that no such map describes.
     """
-    op, args = arguments_of(node)
     if op.kind != "view" or not args or not isinstance(args[0], Value):
-        raise NotKnown(f"{op.full_name} is no view of one tensor")
+        raise NotFused(f"{op.full_name} is no view of one tensor")
     others = args[1:]
     if any(isinstance(a, Value) or (isinstance(a, list) and any(isinstance(v, Value) for v in a)) for a in others):
         others = [_stand_in(a) for a in others]
@@ -98,8 +99,8 @@ def geometry_of(node: Node) -> tuple[Value, list[Geometry]]:
     dtype = args[0].type.dtype  # type: ignore[attr-defined]
     for value in node.outputs:
         if getattr(value.type, "dtype", dtype) != dtype:
-            raise NotKnown(f"{op.full_name} changes the dtype")
-    return args[0], list(_probe(op, shape, _frozen(others)))
+            raise NotFused(f"{op.full_name} changes the dtype")
+    return args[0], list(_probe(op, shape, _Arguments(others)))
 
 
 def _stand_in(argument: Any) -> Any:
@@ -109,43 +110,40 @@ def _stand_in(argument: Any) -> Any:
     return argument
 
 
-class _Arguments(tuple[Any, ...]):
+class _Arguments:
     """Arguments of a probe, compared by their text: lists are none too long, arrays are stand-ins of a shape."""
 
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.values = values
+        self.text = repr([f"array{a.shape}" if isinstance(a, np.ndarray) else a for a in values])
+
     def __hash__(self) -> int:
-        return hash(self._text())
+        return hash(self.text)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Arguments) and self._text() == other._text()
-
-    def _text(self) -> str:
-        return repr([f"array{a.shape}" if isinstance(a, np.ndarray) else a for a in self])
-
-
-def _frozen(arguments: Sequence[Any]) -> _Arguments:
-    return _Arguments(arguments)
+        return isinstance(other, _Arguments) and self.text == other.text
 
 
 @lru_cache(maxsize=4096)
-def _probe(op: Any, shape: tuple[int, ...], others: _Arguments) -> tuple[Geometry, ...]:
+def _probe(op: Op, shape: tuple[int, ...], others: _Arguments) -> tuple[Geometry, ...]:
     count = prod(shape)
     if count > LARGEST:
-        raise NotKnown(f"{op.full_name}: a tensor of {count} elements")
+        raise NotFused(f"{op.full_name}: a tensor of {count} elements")
     # Memory is reserved and never written, so the size costs nothing.
     x = np.empty(shape, np.int8)
     try:
-        results = op.kernel(np)(x, *others)
+        results = op.kernel(np)(x, *others.values)
     except GpujitError as fault:
-        raise NotKnown(f"{op.full_name}: {fault.message}") from None
+        raise NotFused(f"{op.full_name}: {fault.message}") from None
     if not isinstance(results, (list, tuple)):
         results = [results]
     return tuple(_decoded(op, x, y) for y in results)
 
 
-def _decoded(op: Any, x: np.ndarray, y: np.ndarray) -> Geometry:
+def _decoded(op: Op, x: np.ndarray, y: np.ndarray) -> Geometry:
     shape, result = x.shape, y.shape
     if y.size and not np.may_share_memory(x, y):
-        raise NotKnown(f"{op.full_name} copies")
+        raise NotFused(f"{op.full_name} copies")
     offset = y.__array_interface__["data"][0] - x.__array_interface__["data"][0] if y.size else 0
     if x.size == y.size and (not y.size or (not offset and y.flags.c_contiguous)):
         if shape == result:
@@ -155,13 +153,13 @@ def _decoded(op: Any, x: np.ndarray, y: np.ndarray) -> Geometry:
     start = _digits(offset, strides, shape)
     steps = [_digits(s, strides, shape) if n > 1 else (0,) * len(shape) for s, n in zip(y.strides, result, strict=True)]
     if start is None or any(row is None for row in steps):
-        raise NotKnown(f"{op.full_name}: the map of its places is not seen from its strides")
+        raise NotFused(f"{op.full_name}: the map of its places is not seen from its strides")
     for k, n in enumerate(shape):
         # Within bounds along each dim the reading of the strides is the only one.
         low = start[k] + sum(min(0, row[k]) * (m - 1) for row, m in zip(steps, result, strict=True))  # type: ignore[index]
         high = start[k] + sum(max(0, row[k]) * (m - 1) for row, m in zip(steps, result, strict=True))  # type: ignore[index]
         if y.size and not 0 <= low <= high < n:
-            raise NotKnown(f"{op.full_name}: the map of its places is not seen from its strides")
+            raise NotFused(f"{op.full_name}: the map of its places is not seen from its strides")
     return Geometry(shape, result, start, tuple(steps))  # type: ignore[arg-type]
 
 

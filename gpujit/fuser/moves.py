@@ -1,46 +1,74 @@
-"""Operators that copy elements to other places: cat, stack, pad, roll, flip, lookups. As index maps they cost nothing.
+"""Operators that copy elements to other places: cat, pad, roll, flip, lookups, factories. As index maps they cost
+nothing.
 
-Each function gives the expression of one element of its result from those of its operands.
+Each function gives the expression of one element of its result from those of its operands; its ``Need`` says for which
+arguments that is so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gpujit.fuser.arguments import NotKnown, shape_of
+import numpy as np
+
+from gpujit.fuser.errors import NotFused
+from gpujit.fuser.tensors import dtype_of, elements_of, shape_of
 from gpujit.ir import scalar
+from gpujit.ir.dtypes import INT64, kind_of
 from gpujit.ir.graph import Value
 from gpujit.ir.scalar import Expr
 from gpujit.kernels import views
 from gpujit.kernels.index import Index, index, mod
 from gpujit.kernels.index import value as index_value
 from gpujit.kernels.tile import Bound
-from gpujit.kernels.tile_build import Builder
 from gpujit.kernels.views import Coords
 
 
 class Pull(Protocol):
     """What a move needs of the lowering."""
 
-    builder: Builder
+    def pull(self, value: Value, at: Coords, mask: Expr | None) -> Expr:
+        """The element of a value at a place; nothing is read where the mask does not hold."""
 
-    def pull(self, value: Value, at: Coords, mask: Expr | None) -> Expr: ...
+    def inside_of(self, bounds: Sequence[Bound], mask: Expr | None) -> Expr:
+        """Whether a place lies within bounds, and the mask holds."""
 
-    def inside_of(self, bounds: Sequence[Bound], mask: Expr | None) -> Expr: ...
+    def require(self, condition: Expr, message: str, mask: Expr | None) -> None:
+        """Let the run fail where the condition does not hold."""
 
-    def dtype(self, value: Value) -> Any: ...
+    def position(self, i: Index) -> Expr:
+        """An index as an int64 number."""
 
-    def generic(self, i: Index) -> Index: ...
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """How an operator copies elements.
+
+    ``element(low, result, args, at, mask)`` is the element of its result at ``at``. ``need`` raises NotFused for
+    arguments that make no index map. ``is_factory``: it reads no tensor.
+    """
+
+    element: Callable[[Pull, Value, Sequence[Any], Coords, Expr | None], Expr]
+    need: Callable[[Sequence[Any]], None] | None = None
+    is_factory: bool = False
+    # Elements of several operands are computed at each point, and all but one thrown away.
+    is_joining: bool = False
+
+    def require(self, args: Sequence[Any]) -> None:
+        """Raise NotFused for arguments that make no index map."""
+        if self.need is not None:
+            self.need(args)
 
 
-Move = Callable[[Pull, Value, Sequence[Any], Coords, Expr | None], Expr]
 MOVES: dict[str, Move] = {}
+Element = Callable[[Pull, Value, Sequence[Any], Coords, "Expr | None"], Expr]
 
 
-def _move(*names: str) -> Callable[[Move], Move]:
-    def declare(fn: Move) -> Move:
-        MOVES.update(dict.fromkeys(names, fn))
+def _move(*names: str, **facts: Any) -> Callable[[Element], Element]:
+    def declare(fn: Element) -> Element:
+        MOVES.update(dict.fromkeys(names, Move(fn, **facts)))
         return fn
 
     return declare
@@ -50,83 +78,101 @@ def _dim(dim: int, rank: int) -> int:
     return dim + rank if dim < 0 else dim
 
 
+def _and(a: Expr, b: Expr | None) -> Expr:
+    return a if b is None else scalar.apply("and", a, b)
+
+
+# ------------------------------------------------------------------------------------------------ side by side
+
+
 def _joined(
     low: Pull, result: Value, operands: Sequence[Value], places: Sequence[views.Place], mask: Expr | None
 ) -> Expr:
     """The operand whose bounds hold."""
     total: Expr | None = None
-    dtype = low.dtype(result)
+    dtype = dtype_of(result)
     for operand, (at, bounds) in zip(reversed(operands), reversed(places), strict=True):
-        holds = low.inside_of(bounds, mask)
-        x = scalar.cast(low.pull(operand, at, holds), dtype)
+        x = scalar.cast(low.pull(operand, at, low.inside_of(bounds, mask)), dtype)
         total = x if total is None else scalar.where(low.inside_of(bounds, None), x, total)
     assert total is not None
     return total
 
 
-@_move("aten::cat", "aten::concat")
+@_move("aten::cat", "aten::concat", is_joining=True)
 def cat(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
     """Operands one after the other along a dim."""
     tensors, d = args
     rank = len(shape_of(result))
-    parts = [v for v in tensors if shape_of(v) != (0,) or rank == 1]
     d = _dim(d, rank)
+    parts = [v for v in tensors if (shape_of(v) != (0,) or rank == 1) and shape_of(v)[d]] or tensors[:1]
     return _joined(low, result, parts, views.cat(at, d, [shape_of(v)[d] for v in parts]), mask)
 
 
-@_move("aten::stack")
+@_move("aten::stack", is_joining=True)
 def stack(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
     """Operands side by side along a new dim."""
     tensors, d = args
-    d = _dim(d, len(shape_of(result)))
-    return _joined(low, result, tensors, views.stack(at, d, len(tensors)), mask)
+    return _joined(low, result, tensors, views.stack(at, _dim(d, len(shape_of(result))), len(tensors)), mask)
 
 
-def _padded(low: Pull, result: Value, x: Value, pads: Sequence[int], fill: Any, at: Coords, mask: Expr | None) -> Expr:
+# ------------------------------------------------------------------------------------------------ other places
+
+
+def _pads(args: Sequence[Any]) -> None:
+    if len(args) == 4 and args[2] != "constant":
+        raise NotFused(f"aten::pad in mode {args[2]} is no index map")
+
+
+@_move("aten::constant_pad_nd", "aten::pad", need=_pads)
+def pad(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """A number around an operand."""
+    x, pads, fill = args[0], args[1], args[-1] or 0
     shape = shape_of(x)
     grown = []
     for k in range(len(pads) // 2):
-        before, after = pads[2 * k], pads[2 * k + 1]
         d = len(shape) - 1 - k
-        if before or after:
-            grown.append((d, before, shape[d]))
+        if pads[2 * k] or pads[2 * k + 1]:
+            grown.append((d, pads[2 * k], shape[d]))
     if not grown:
         return low.pull(x, at, mask)
     place, bounds = views.pad(at, grown)
-    holds = low.inside_of(bounds, mask)
-    dtype = low.dtype(result)
-    return scalar.where(low.inside_of(bounds, None), low.pull(x, place, holds), scalar.const(fill, dtype))
+    inside = low.pull(x, place, low.inside_of(bounds, mask))
+    return scalar.where(low.inside_of(bounds, None), inside, _number(fill, dtype_of(result)))
 
 
-@_move("aten::constant_pad_nd")
-def constant_pad(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
-    """A number around an operand."""
-    x, pads, fill = args
-    return _padded(low, result, x, pads, fill, at, mask)
+def _number(number: Any, dtype: np.dtype) -> Expr:
+    """A number as assigning it to an array of the dtype makes it."""
+    return scalar.const(np.asarray(number).astype(dtype).item(), dtype)
 
 
-@_move("aten::pad")
-def pad(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
-    """A number around an operand; the other modes stay operators."""
-    x, pads, mode, fill = args
-    if mode != "constant":
-        raise NotKnown(f"aten::pad in mode {mode} is no index map")
-    return _padded(low, result, x, pads, fill or 0, at, mask)
+def _rolls(args: Sequence[Any]) -> None:
+    if not args[2]:
+        raise NotFused("aten::roll of the flat tensor is no index map")
 
 
-@_move("aten::roll")
+@_move("aten::roll", need=_rolls)
 def roll(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
-    """An operand moved round along dims: two parts of it one after the other."""
+    """An operand moved round along dims. Parts of it one after the other, so that neighbours stay neighbours."""
     x, shifts, dims = args
     shape = shape_of(x)
-    if not dims:
-        raise NotKnown("aten::roll of the flat tensor")
+    steps: dict[int, int] = {}
     for shift, d in zip(shifts, dims, strict=True):
         d = _dim(d, len(shape))
-        n = shape[d]
-        if n and shift % n:
-            at = views.roll(at, d, (-shift) % n, n)
-    return low.pull(x, at, mask)
+        steps[d] = (steps.get(d, 0) + shift) % max(shape[d], 1)
+    return _rolled(low, x, [(d, s) for d, s in steps.items() if s], at, mask)
+
+
+def _rolled(low: Pull, x: Value, steps: Sequence[tuple[int, int]], at: Coords, mask: Expr | None) -> Expr:
+    if not steps:
+        return low.pull(x, at, mask)
+    (d, s), rest = steps[0], steps[1:]
+    n = shape_of(x)[d]
+    # The first s places hold the operand's last ones.
+    is_first = low.inside_of([Bound(index(0), at[d], index(s))], None)
+    is_later = low.inside_of([Bound(index(s), at[d], index(n))], None)
+    first = _rolled(low, x, rest, (*at[:d], at[d] + (n - s), *at[d + 1 :]), _and(is_first, mask))
+    later = _rolled(low, x, rest, (*at[:d], at[d] - s, *at[d + 1 :]), _and(is_later, mask))
+    return scalar.where(is_first, first, later)
 
 
 @_move("aten::flip")
@@ -138,26 +184,62 @@ def flip(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr |
     return low.pull(x, views.flip(at, dims, [shape[d] for d in dims]), mask)
 
 
-@_move("aten::repeat")
+@_move("aten::repeat", "aten::tile")
 def repeat(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
     """An operand again and again along its dims."""
-    x, _ = args
-    shape = shape_of(x)
-    kept = at[len(at) - len(shape) :]
-    out = shape_of(result)[len(at) - len(shape) :]
-    place = tuple(c if n == m else mod(c, n) for c, n, m in zip(kept, shape, out, strict=True))
+    x = args[0]
+    shape, out = shape_of(x), shape_of(result)
+    more = len(out) - len(shape)
+    place = tuple(c if n == m else mod(c, n) for c, n, m in zip(at[more:], shape, out[more:], strict=True))
     return low.pull(x, place, mask)
 
 
-def _looked_up(low: Pull, table: Value, d: int, at: Coords, place: Expr, mask: Expr | None, op: str) -> Expr:
-    """The element of ``table`` at ``place`` along dim d; an index out of range makes the run fail."""
-    n = shape_of(table)[d]
-    number = scalar.cast(place, scalar.INT64)
-    i = index_value(number)
-    holds = low.builder.inside(Bound(index(0), i, low.generic(index(n))))
-    fine = holds if mask is None else scalar.apply("or", holds, scalar.apply("not", mask))
-    low.builder.check(fine, f"{op}: an index is out of range for dim {d} of shape {list(shape_of(table))}")
-    return low.pull(table, (*at[:d], i, *at[d + 1 :]), holds if mask is None else scalar.apply("and", holds, mask))
+# ------------------------------------------------------------------------------------------------ triangles
+
+
+def _triangle(low: Pull, args: Sequence[Any], at: Coords, is_lower: bool) -> Expr:
+    rows, columns = shape_of(args[0])[-2:]
+    # How far a place is above the lowest diagonal that is left out, counted so that it is at least 0 where it is kept.
+    over = at[-2] - at[-1] + args[1] if is_lower else at[-1] - at[-2] - args[1]
+    return low.inside_of([Bound(index(0), over, index(rows + columns + abs(args[1])))], None)
+
+
+@_move("aten::tril")
+def tril(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """An operand on and below a diagonal, 0 above it."""
+    kept = _triangle(low, args, at, True)
+    return scalar.where(kept, low.pull(args[0], at, _and(kept, mask)), _number(0, dtype_of(result)))
+
+
+@_move("aten::triu")
+def triu(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """An operand on and above a diagonal, 0 below it."""
+    kept = _triangle(low, args, at, False)
+    return scalar.where(kept, low.pull(args[0], at, _and(kept, mask)), _number(0, dtype_of(result)))
+
+
+# ------------------------------------------------------------------------------------------------ lookups
+
+
+def _looked_up(
+    low: Pull, table: Value, at: Coords, numbers: dict[int, Expr], mask: Expr | None, op: str, wraps: bool = False
+) -> Expr:
+    """The element of ``table`` whose places along some dims are numbers; one out of range makes the run fail."""
+    shape = shape_of(table)
+    place = list(at)
+    bounds = []
+    for d, number in numbers.items():
+        number = scalar.cast(number, INT64)
+        if wraps:
+            size = low.position(index(shape[d]))
+            is_negative = scalar.apply("lt", number, scalar.const(0, INT64))
+            number = scalar.where(is_negative, scalar.apply("add", number, size), number)
+        place[d] = index_value(number)
+        bounds.append(Bound(index(0), place[d], index(shape[d])))
+    holds = low.inside_of(bounds, None)
+    dims = " and ".join(map(str, numbers))
+    low.require(holds, f"{op}: an index is out of range for dim {dims} of shape {list(shape)}", mask)
+    return low.pull(table, tuple(place), _and(holds, mask))
 
 
 @_move("aten::embedding")
@@ -165,16 +247,111 @@ def embedding(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: E
     """Rows of a table by number."""
     table, numbers = args[:2]
     rank = len(shape_of(numbers))
-    place = low.pull(numbers, at[:rank], mask)
-    return _looked_up(low, table, 0, (index(0), *at[rank:]), place, mask, "aten::embedding")
+    number = low.pull(numbers, at[:rank], mask)
+    return _looked_up(low, table, (index(0), *at[rank:]), {0: number}, mask, "aten::embedding")
 
 
-@_move("aten::index_select")
+def _of_dims(args: Sequence[Any]) -> None:
+    if not shape_of(args[0]) or any(isinstance(a, Value) and not shape_of(a) for a in args[1:]):
+        raise NotFused("a lookup in a 0-dim tensor, or with a 0-dim index")
+
+
+@_move("aten::index_select", need=_of_dims)
 def index_select(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
     """Places along a dim by number."""
     x, d, numbers = args
-    if not shape_of(x):
-        raise NotKnown("aten::index_select of a 0-dim tensor")
     d = _dim(d, len(shape_of(x)))
-    place = low.pull(numbers, (at[d],) if shape_of(numbers) else (), mask)
-    return _looked_up(low, x, d, at, place, mask, "aten::index_select")
+    return _looked_up(low, x, at, {d: low.pull(numbers, (at[d],), mask)}, mask, "aten::index_select")
+
+
+@_move("aten::gather", need=_of_dims)
+def gather(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """Places along a dim by a number for each element."""
+    x, d, numbers = args[:3]
+    d = _dim(d, len(shape_of(x)))
+    return _looked_up(low, x, at, {d: low.pull(numbers, at, mask)}, mask, "aten::gather")
+
+
+def _takes(args: Sequence[Any]) -> None:
+    if not elements_of(args[0]):
+        raise NotFused("aten::take from an empty tensor")
+
+
+@_move("aten::take", need=_takes)
+def take(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """Elements by their place in the flat tensor; negative numbers count from the end."""
+    x, numbers = args
+    count = elements_of(x)
+    number = scalar.cast(low.pull(numbers, at, mask), INT64)
+    wrapped = scalar.apply("add", number, low.position(index(count)))
+    number = scalar.where(scalar.apply("lt", number, scalar.const(0, INT64)), wrapped, number)
+    flat = index_value(number)
+    holds = low.inside_of([Bound(index(0), flat, index(count))], None)
+    low.require(holds, f"aten::take: an index is out of range for a tensor with {count} elements", mask)
+    shape = shape_of(x)
+    return low.pull(x, views.reshape((flat,), (count,), shape, (count,), shape), _and(holds, mask))
+
+
+def _indexes(args: Sequence[Any]) -> None:
+    if not isinstance(args[1], list):
+        raise NotFused("aten::index.Tensor: its indexes are known only at run time")
+    for v in args[1]:
+        if isinstance(v, Value) and kind_of(dtype_of(v)) != 1:
+            raise NotFused(f"aten::index.Tensor by {dtype_of(v)}: how many elements it gives depends on the numbers")
+        if isinstance(v, Value) and dtype_of(v) == np.uint8:
+            raise NotFused("aten::index.Tensor by a mask of uint8")
+
+
+@_move("aten::index.Tensor", need=_indexes)
+def index_tensor(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """Elements by a number along each dim that has an index; indexes broadcast."""
+    x, given = args
+    by_dim = {d: v for d, v in enumerate(given) if isinstance(v, Value)}
+    if not by_dim:
+        return low.pull(x, at, mask)
+    dims = list(by_dim)
+    rank = max(len(shape_of(v)) for v in by_dim.values())
+    # Where the indexes' dims are in the result: in place of theirs when those are neighbours, else first.
+    first = dims[0] if dims[-1] - dims[0] + 1 == len(dims) else 0
+    inner = at[first : first + rank]
+    rest = [*at[:first], *at[first + rank :]]
+    place = tuple(index(0) if d in by_dim else rest.pop(0) for d in range(len(shape_of(x))))
+    numbers = {}
+    for d, v in by_dim.items():
+        numbers[d] = low.pull(v, views.expand(inner, [n == 1 for n in shape_of(v)]), mask)
+    return _looked_up(low, x, place, numbers, mask, "aten::index", wraps=True)
+
+
+# ------------------------------------------------------------------------------------------------ out of nothing
+
+
+def _made_by(value: Any) -> Element:
+    def made(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+        return _number(value(args), dtype_of(result))
+
+    return made
+
+
+_move("aten::zeros", "aten::new_zeros", is_factory=True)(_made_by(lambda args: 0))
+_move("aten::ones", "aten::new_ones", is_factory=True)(_made_by(lambda args: 1))
+_move("aten::full", is_factory=True)(_made_by(lambda args: args[1]))
+_move("aten::new_full", is_factory=True)(_made_by(lambda args: args[2]))
+_move("aten::scalar_tensor", is_factory=True)(_made_by(lambda args: args[0]))
+
+
+def _whole_steps(args: Sequence[Any]) -> None:
+    if any(type(n) is not int for n in _steps(args)):
+        raise NotFused("aten::arange in steps that are no whole numbers")
+
+
+def _steps(args: Sequence[Any]) -> tuple[Any, Any]:
+    """Where an arange begins and its step; the last four arguments are its options."""
+    numbers = args[:-4]
+    return (numbers[0] if len(numbers) > 1 else 0), (numbers[2] if len(numbers) > 2 else 1)
+
+
+@_move("aten::arange", "aten::arange.start", "aten::arange.start_step", need=_whole_steps, is_factory=True)
+def arange(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """Numbers in even steps."""
+    start, step = _steps(args)
+    return scalar.cast(low.position(at[0] * step + start), dtype_of(result))

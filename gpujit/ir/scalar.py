@@ -33,7 +33,7 @@ class ScalarOp:
     """One operation of the vocabulary.
 
     ``takes`` are the kinds of dtypes it is defined on: ``b`` bool, ``i`` integers, ``f`` floats (half types only to be
-    stored and cast). ``result``: ``same`` as the operands or ``bool``.
+    stored and cast). ``result``: ``same`` as the operands or ``bool``. ``cost``: roughly how many instructions it takes.
     """
 
     name: str
@@ -41,6 +41,18 @@ class ScalarOp:
     takes: str
     result: str
     meaning: str
+
+    @property
+    def cost(self) -> int:
+        """1, or what a function of several polynomials takes."""
+        return HEAVY_COST if self.name in _HEAVY else 1
+
+
+HEAVY_COST = 20
+_HEAVY = frozenset(
+    "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc pow atan2 "
+    "hypot fmod mod floordiv logaddexp logaddexp2 lgamma gcd lcm".split()
+)
 
 
 def _table(takes: str, result: str, arity: int, **meanings: str) -> Iterator[ScalarOp]:
@@ -243,6 +255,17 @@ def walk(roots: Iterable[Expr]) -> list[Expr]:
     return order
 
 
+def instructions(roots: Iterable[Expr]) -> int:
+    """Roughly how many instructions an element takes."""
+    total = 0
+    for x in walk(roots):
+        if x.op == "call":
+            total += HEAVY_COST
+        elif x.op not in ("const", "input", "count"):
+            total += SCALAR_OPS[x.op].cost if x.op in SCALAR_OPS else 1
+    return total
+
+
 def same_number(a: Any, b: Any) -> bool:
     """Whether two constants are the same, NaN and the sign of zero included."""
     if isinstance(a, float) and isinstance(b, float):
@@ -251,6 +274,6 @@ def same_number(a: Any, b: Any) -> bool:
 
 
 __all__ = [
-    "FLOAT32", "ROW_OPS", "SCALAR_OPS", "SCANS", "Expr", "RecordError", "ScalarOp", "apply", "cast", "common", "const",
-    "reduce", "same_number", "walk", "where",
+    "FLOAT32", "HEAVY_COST", "ROW_OPS", "SCALAR_OPS", "SCANS", "Expr", "RecordError", "ScalarOp", "apply", "cast", "common", "const",
+    "instructions", "reduce", "same_number", "walk", "where",
 ]  # fmt: skip

@@ -1,7 +1,8 @@
 """The CPU renderer: a nest as LLVM IR with explicit vectors, ``void kernel(ptr block, i64 part, i64 parts)``.
 
-State that changes along loops lives in stack slots, which LLVM turns into registers. Values are computed in the outermost
-place where they are known: once for a kernel's call, a task, a turn of the loops over row dims, or for each vector.
+State that changes along loops lives in stack slots, which LLVM turns into registers. Values are computed in the
+outermost place where they are known: once for a kernel's call, a task, a turn of the loops over row dims, or for each
+vector.
 """
 
 from __future__ import annotations
@@ -11,24 +12,12 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
-from gpujit.kernels.cpu_nest import ANY, EVALUATED, ONE, SAME, STEPS, Nest
-from gpujit.kernels.cpu_ops import NotRendered, cast, compute, held
+from gpujit.kernels.cpu_nest import Nest
+from gpujit.kernels.cpu_ops import held
 from gpujit.kernels.cpu_reduce import Accumulator, scanned
-from gpujit.kernels.index import DIM, DIV, PARAM, SIZE, Index
-from gpujit.kernels.tile import (
-    Call,
-    Check,
-    Compute,
-    Const,
-    Count,
-    Effect,
-    Inside,
-    Load,
-    Position,
-    Reduce,
-    Store,
-    operands_of,
-)
+from gpujit.kernels.cpu_values import Point, Scope, Values
+from gpujit.kernels.schedule import Pass
+from gpujit.kernels.tile import Reduce, operands_of
 from gpujit.kernels.vector import I64, Emitter, Vector
 
 
@@ -44,80 +33,14 @@ def render(nest: Nest, name: str = "kernel") -> str:
     return str(module)
 
 
-class Scope:
-    """Values known at one place of the loops, those of the places around it included."""
+class _Kernel(Values):
+    """The loops of a kernel: tasks, passes over rows, vectors."""
 
-    def __init__(self, outer: Scope | None = None) -> None:
-        self.outer = outer
-        self.values: dict[int, Vector] = {}
-
-    def find(self, value: int) -> Vector | None:
-        scope: Scope | None = self
-        while scope is not None:
-            found = scope.values.get(value)
-            if found is not None:
-                return found
-            scope = scope.outer
-        return None
-
-
-class Point(Scope):
-    """A place inside the lanes' loop: ``at`` is the first lane's place, ``mask`` is set for lanes that exist (or None).
-
-    ``lanes`` is 1 for what happens once for all lanes.
-    """
-
-    def __init__(
-        self, outer: Scope, lanes: int, at: Vector | None, mask: Vector | None, kept_at: Vector | None
-    ) -> None:
-        super().__init__(outer)
-        self.lanes, self.at, self.mask, self.kept_at = lanes, at, mask, kept_at
-
-
-class _Kernel:
     def __init__(self, nest: Nest, e: Emitter, block: ir.Value, part: ir.Value, parts: ir.Value) -> None:
-        self.nest, self.e, self.b, self.p = nest, e, e.builder, nest.program
-        self.block = block
+        super().__init__(nest, e, block)
         self.part, self.parts = self.scalar(part), self.scalar(parts)
         self.entry = self.b.block
-        slots = nest.slots
-        self.sizes = [self.word(slots["sizes"] + d) for d in range(self.p.dims)]
-        self.params = [self.word(slots["params"] + k) for k in range(self.p.params)]
-        self.inputs = [e.pointer(self.word(slots["inputs"] + k).value) for k in range(len(self.p.inputs))]
-        self.outputs = [e.pointer(self.word(slots["outputs"] + k).value) for k in range(len(self.p.outputs))]
-        self.index: dict[int, Vector] = {}
-        self.row_varies = frozenset(self.p.row_dims)
-        items = [i for i in (*self.p.body, *self.p.effects) if isinstance(i, (Load, Store))]
-        # Equal loads share an instruction; an effect may equal another one, and has the same access then.
-        self.access_of = {id(item): k for k, item in enumerate(items)}
-        self.steps = [
-            [self.word(slots["accesses"] + k * (1 + self.p.dims) + 1 + d) for d in range(self.p.dims)]
-            for k in range(len(items))
-        ]
-        self.first = [self.word(slots["accesses"] + k * (1 + self.p.dims)) for k in range(len(items))]
-        self.offsets: dict[int, Vector] = {}
-        self.input_strides = self.strides("input_strides", self.p.inputs)
-        self.output_strides = self.strides("output_strides", self.p.outputs)
         self.kept = self.kept_places()
-
-    # Small parts
-
-    def scalar(self, value: ir.Value) -> Vector:
-        return Vector(self.e, value, "int64", 1)
-
-    def number(self, value: int) -> Vector:
-        return self.e.constant("int64", 1, value)
-
-    def word(self, slot: int) -> Vector:
-        return self.e.load(self.block, slot, "int64", 1)
-
-    def strides(self, name: str, arrays: Sequence[object]) -> list[list[Vector]]:
-        at, found = self.nest.slots[name], []
-        for a in arrays:
-            rank = a.rank  # type: ignore[attr-defined]
-            found.append([self.word(at + k) for k in range(rank)])
-            at += rank
-        return found
 
     def variable(self, start: Vector) -> ir.Value:
         """A stack slot, which is made where the function begins, so that loops do not make it again and again."""
@@ -166,14 +89,6 @@ class _Kernel:
         kind = held(self.p.body[value].dtype)
         return 8 if kind == "bool" else self.e.constant(kind, 1, 0).element.bits
 
-    def product(self, numbers: Iterable[Vector]) -> Vector:
-        total = self.number(1)
-        for n in numbers:
-            total = total * n
-        return total
-
-    # Tasks
-
     def write(self) -> None:
         nest, b = self.nest, self.b
         chunk = self.word(nest.slots["chunk"])
@@ -211,7 +126,7 @@ class _Kernel:
         return self.scalar(self.b.udiv(a.value, safe.value))
 
     def start(self, low: Vector, dims: Sequence[int], tasks: Vector) -> dict[int, ir.Value]:
-        """Slots for the place along each task dim, for the chunk (under the lanes' dim), and for offsets (-1 - access)."""
+        """Slots for places along task dims, for the chunk (under the lanes' dim), for offsets (-1 - access)."""
         nest = self.nest
         slots: dict[int, ir.Value] = {}
         if nest.is_chunked:
@@ -269,16 +184,13 @@ class _Kernel:
                 inner = Scope(scope)
                 points = [self.place(inner, first, None, u) for u in range(self.nest.unroll)]
                 self.passes(inner, first, last, points)
-            with rest:
-                with self.loop(first, last, self.nest.width) as at:
-                    mask = self.e.tail_mask(last - at, self.nest.width)
-                    inner = Scope(scope)
-                    self.passes(inner, at, last, [self.place(inner, at, mask, 0)])
+            with rest, self.loop(first, last, self.nest.width) as at:
+                mask = self.e.tail_mask(last - at, self.nest.width)
+                inner = Scope(scope)
+                self.passes(inner, at, last, [self.place(inner, at, mask, 0)])
 
     def place(self, scope: Scope, first: Vector, mask: Vector | None, u: int) -> Point:
         return Point(scope, self.nest.width, first + u * self.nest.width, mask, self.number(u * self.nest.width))
-
-    # Passes over a row, or over a row for each lane
 
     def passes(self, scope: Scope, first: Vector, last: Vector, points: list[Point] | None) -> None:
         for item in self.nest.passes:
@@ -318,8 +230,7 @@ class _Kernel:
         return frozenset((*self.nest.nest_dims, self.nest.lane))
 
     def accumulator(self, v: int) -> Accumulator:
-        item = self.p.body[v]
-        assert isinstance(item, Reduce)
+        item = self.reduction(v)
         return Accumulator(self.e, item, held(self.p.body[item.operand].dtype), self.nest.width, self.variable)
 
     @contextmanager
@@ -334,13 +245,13 @@ class _Kernel:
             yield before * self.sizes[d] + i
 
     def row(
-        self, item: object, scope: Scope, first: Vector, last: Vector, sums: dict[int, list[Accumulator]], turn: Vector
+        self, item: Pass, scope: Scope, first: Vector, last: Vector, sums: dict[int, list[Accumulator]], turn: Vector
     ) -> None:
-        """The lanes' loop of one pass: vectors side by side as long as there are enough elements, then one at a time."""
+        """The lanes' loop of one pass: vectors side by side while there are enough elements, then one at a time."""
         nest, e = self.nest, self.e
         width, unroll = nest.width, nest.unroll
         inner = Scope(scope)
-        full = item.full  # type: ignore[attr-defined]
+        full = item.full
         lane = nest.lane
         self.fill(inner, full, lambda v: lane not in self.p.varies[v], 1)
         scans = {v: self.scan_slot(v) for v in full if self.is_scan(v)}
@@ -366,11 +277,11 @@ class _Kernel:
             self.vector(item, Point(inner, width, at, mask, kept_row + at), sums, 0, scans)
 
     def column(
-        self, item: object, scope: Scope, points: list[Point], sums: dict[int, list[Accumulator]], turn: Vector
+        self, item: Pass, scope: Scope, points: list[Point], sums: dict[int, list[Accumulator]], turn: Vector
     ) -> None:
         """One turn of the loops over rows, for vectors of rows."""
         inner = Scope(scope)
-        full = item.full  # type: ignore[attr-defined]
+        full = item.full
         lane = self.nest.lane
         self.fill(inner, full, lambda v: lane not in self.p.varies[v] and bool(self.p.varies[v]), 1)
         lanes = self.nest.width * self.nest.unroll
@@ -381,41 +292,46 @@ class _Kernel:
             self.vector(item, inside, sums, u, {})
 
     def vector(
-        self, item: object, point: Point, sums: dict[int, list[Accumulator]], u: int, scans: dict[int, ir.Value]
+        self, item: Pass, point: Point, sums: dict[int, list[Accumulator]], u: int, scans: dict[int, ir.Value]
     ) -> None:
         """What a pass does at one vector."""
         lane = self.nest.lane
-        full, effects = item.full, item.effects  # type: ignore[attr-defined]
-        repeated = item.repeated  # type: ignore[attr-defined]
+        full, effects = item.full, item.effects
+        repeated = item.repeated
         skipped = self.not_needed(full, [v for v in repeated if v in self.kept], item)
         for v in full:
             if point.find(v) is not None or v in skipped:
                 continue
             if v in repeated and v in self.kept:
                 point.values[v] = self.e.load(
-                    self.kept[v], point.kept_at.value, held(self.p.body[v].dtype), point.lanes
+                    self.kept[v], self.kept_index(point), held(self.p.body[v].dtype), point.lanes
                 )
                 continue
             if v in scans:
-                operand = self.wide(self.p.body[v].operand, point)  # type: ignore[union-attr]
-                point.values[v] = scanned(self.e, self.p.body[v], operand, point.mask, scans[v])
+                operand = self.wide(self.reduction(v).operand, point)
+                point.values[v] = scanned(self.e, self.reduction(v), operand, point.mask, scans[v])
             else:
                 lanes = point.lanes if lane in self.p.varies[v] or self.nest.across_rows else 1
                 point.values[v] = self.emit(v, point, lanes)
             if v in self.kept and v not in repeated:
-                self.e.store(self.kept[v], point.kept_at.value, self.wide(v, point), held(self.p.body[v].dtype))
+                self.e.store(self.kept[v], self.kept_index(point), self.wide(v, point), held(self.p.body[v].dtype))
         for v, parts in sums.items():
-            operand = self.wide(self.p.body[v].operand, point)  # type: ignore[union-attr]
+            operand = self.wide(self.reduction(v).operand, point)
             parts[u].take(operand, point.mask, lambda: self.row_position(point))
         for effect in effects:
             self.effect(effect, point)
 
-    def not_needed(self, full: Sequence[int], loaded: Sequence[int], item: object) -> set[int]:
+    def kept_index(self, point: Point) -> ir.Value:
+        """Where a point's values lie among those kept of a row."""
+        assert point.kept_at is not None
+        return point.kept_at.value
+
+    def not_needed(self, full: Sequence[int], loaded: Sequence[int], item: Pass) -> set[int]:
         """Values that only values read from scratch memory would need."""
         if not loaded:
             return set()
-        roots = [self.p.body[v].operand for v in item.reduces]  # type: ignore[attr-defined,union-attr]
-        roots += [v for effect in item.effects for v in operands_of(effect)]  # type: ignore[attr-defined]
+        roots = [self.reduction(v).operand for v in item.reduces]
+        roots += [v for effect in item.effects for v in operands_of(effect)]
         needed: set[int] = set()
         stack = list(roots)
         while stack:
@@ -426,6 +342,11 @@ class _Kernel:
                     stack.extend(operands_of(self.p.body[v]))
         return {v for v in full if v not in needed}
 
+    def reduction(self, v: int) -> Reduce:
+        item = self.p.body[v]
+        assert isinstance(item, Reduce)
+        return item
+
     def is_row_result(self, v: int) -> bool:
         item = self.p.body[v]
         return isinstance(item, Reduce) and not item.is_scan
@@ -435,8 +356,7 @@ class _Kernel:
         return isinstance(item, Reduce) and item.is_scan
 
     def scan_slot(self, v: int) -> ir.Value:
-        item = self.p.body[v]
-        assert isinstance(item, Reduce)
+        item = self.reduction(v)
         neutral = 0 if item.op == "cumsum" else 1
         return self.variable(self.e.constant(held(item.dtype), 1, neutral))
 
@@ -455,8 +375,6 @@ class _Kernel:
         step = self.product(self.sizes[d] for d in self.p.row_dims if d > self.nest.lane)
         return wide + self.e.iota("int64", point.lanes) * self.e.broadcast(step, point.lanes)
 
-    # Values
-
     def ready_at_start(self, v: int) -> bool:
         """Whether a value that varies nowhere can be computed before any task."""
         item = self.p.body[v]
@@ -473,180 +391,3 @@ class _Kernel:
     def waits(self, v: int, scope: Scope) -> bool:
         """Whether something the value needs is not known here yet."""
         return any(scope.find(u) is None for u in operands_of(self.p.body[v]))
-
-    def wide(self, v: int, point: Point) -> Vector:
-        """A value in every lane."""
-        found = point.find(v)
-        assert found is not None, f"%{v} is not known at this place"
-        return self.e.broadcast(found, point.lanes)
-
-    def operand(self, v: int, scope: Scope, lanes: int) -> Vector:
-        found = scope.find(v)
-        assert found is not None, f"%{v} is not known at this place"
-        return self.e.broadcast(found, lanes)
-
-    def emit(self, v: int, scope: Scope, lanes: int) -> Vector:
-        """The value's instructions; all it needs is known in the scope."""
-        item, e = self.p.body[v], self.e
-        if isinstance(item, Const):
-            return e.constant(held(item.dtype), lanes, item.value)
-        if isinstance(item, Load):
-            return self.load(item, scope, lanes)
-        if isinstance(item, Compute):
-            operands = [self.operand(u, scope, lanes) for u in item.operands]
-            if item.op == "cast":
-                return cast(e, operands[0], self.p.body[item.operands[0]].dtype, item.dtype)
-            return compute(e, item.op, operands)
-        if isinstance(item, Count):
-            count = self.product(self.sizes[d] for d in self.p.row_dims)
-            return e.broadcast(e.cast(count, held(item.dtype)), lanes)
-        if isinstance(item, Position):
-            return self.evaluate(item.index, scope, lanes)
-        if isinstance(item, Inside):
-            holds = e.constant("bool", lanes, True)
-            for bound in item.bounds:
-                at = self.evaluate(bound.index, scope, lanes)
-                holds = holds & (at >= self.evaluate(bound.low, scope, lanes))
-                holds = holds & (at < self.evaluate(bound.high, scope, lanes))
-            return holds
-        if isinstance(item, Call):
-            raise NotRendered(f"the function {item.name}")
-        raise NotRendered(f"{item}")
-
-    def evaluate(self, i: Index, scope: Scope, lanes: int) -> Vector:
-        """An index as int64, one for each lane."""
-        e = self.e
-        # Products that are the same in all lanes are added up as scalars.
-        uniform, total = self.number(0), None
-        for product, factor in i.terms:
-            term, varies = self.number(factor), False
-            for atom in product:
-                x = self.atom(atom, scope, lanes)
-                if x.lanes > 1 and not varies:
-                    term, varies = e.broadcast(term, lanes), True
-                term = term * (e.broadcast(x, lanes) if varies else x)
-            if varies:
-                total = term if total is None else total + term
-            else:
-                uniform = uniform + term
-        if total is None:
-            return e.broadcast(uniform, lanes)
-        return total + e.broadcast(uniform, lanes)
-
-    def atom(self, atom: object, scope: Scope, lanes: int) -> Vector:
-        e = self.e
-        kind, number, args = atom.kind, atom.number, atom.args  # type: ignore[attr-defined]
-        if args:
-            a, b = (self.evaluate(arg, scope, lanes) for arg in args)
-            safe = e.select(b == 0, 1, b)
-            divide = self.b.udiv if kind == DIV else self.b.urem
-            return a._new(divide(a.value, safe.value))
-        if kind == DIM:
-            if number != self.nest.lane:
-                return self.index[number]
-            point = self.point(scope)
-            assert point is not None and point.at is not None
-            if lanes == 1:
-                return point.at
-            return e.broadcast(point.at, lanes) + e.iota("int64", lanes)
-        if kind == SIZE:
-            return self.sizes[number]
-        if kind == PARAM:
-            return self.params[number]
-        found = scope.find(number)
-        assert found is not None
-        return e.cast(found, "int64")
-
-    def point(self, scope: Scope) -> Point | None:
-        """The nearest point around a scope."""
-        current: Scope | None = scope
-        while current is not None and not isinstance(current, Point):
-            current = current.outer
-        return current
-
-    # Memory
-
-    def offset(self, k: int, item: Load | Store, scope: Scope) -> Vector:
-        """The offset of access ``k`` in elements, for the first lane."""
-        if self.nest.classes[k].endswith((ANY, EVALUATED)):
-            strides = (self.output_strides if isinstance(item, Store) else self.input_strides)[item.array]
-            total = self.number(0)
-            for at, stride in zip(item.coords, strides, strict=True):
-                total = total + self.evaluate(at, scope, 1) * stride
-            return total
-        at = self.offsets.get(k, self.first[k])
-        named = frozenset().union(*(c.dims() for c in item.coords)) if item.coords else frozenset()
-        for d in self.nest.nest_dims:
-            if d in named:
-                at = at + self.index[d] * self.steps[k][d]
-        if self.nest.lane in named:
-            point = self.point(scope)
-            if point is not None and point.at is not None:
-                step = self.nest.classes[k]
-                if step == ONE:
-                    at = at + point.at
-                elif step == STEPS:
-                    at = at + point.at * self.steps[k][self.nest.lane]
-        return at
-
-    def load(self, item: Load, scope: Scope, lanes: int) -> Vector:
-        e, k = self.e, self.access_of[id(item)]
-        dtype, address = item.dtype.name, self.inputs[item.array]
-        held(item.dtype)
-        point = self.point(scope)
-        mask = None if item.mask is None else self.operand(item.mask, scope, lanes)
-        if lanes > 1 and point is not None and point.mask is not None:
-            mask = point.mask if mask is None else mask & point.mask
-        other = 0 if item.other is None else item.other.value
-        kind = self.nest.classes[k][0]
-        if lanes > 1 and kind == ANY:
-            return e.gather(address, self.places(item, scope, lanes), dtype, mask, other)
-        at = self.offset(k, item, scope).value
-        named = frozenset().union(*(c.dims() for c in item.coords)) if item.coords else frozenset()
-        if lanes == 1:
-            return e.load(address, at, dtype, 1, mask, other=other)
-        if kind == SAME or self.nest.lane not in named:
-            if item.mask is None:
-                return e.broadcast(e.load(address, at, dtype, 1), lanes)
-            assert mask is not None
-            found = e.broadcast(e.load(address, at, dtype, 1, e.any(mask)), lanes)
-            return e.select(mask, found, other)
-        if kind == ONE:
-            return e.load(address, at, dtype, lanes, mask, other=other)
-        step = self.steps[k][self.nest.lane].value
-        return e.load(address, at, dtype, lanes, mask, stride=step, other=other)
-
-    def places(self, item: Load | Store, scope: Scope, lanes: int) -> Vector:
-        """The offset of each lane."""
-        strides = (self.output_strides if isinstance(item, Store) else self.input_strides)[item.array]
-        total = self.e.constant("int64", lanes, 0)
-        for at, stride in zip(item.coords, strides, strict=True):
-            total = total + self.evaluate(at, scope, lanes) * self.e.broadcast(stride, lanes)
-        return total
-
-    def effect(self, effect: Effect, point: Point) -> None:
-        e = self.e
-        if isinstance(effect, Check):
-            fails = ~self.wide(effect.value, point)
-            if point.mask is not None:
-                fails = fails & point.mask
-            number = [c for c in self.p.effects if isinstance(c, Check)].index(effect)
-            with self.b.if_then(e.any(fails).value, likely=False):
-                flags = e.pointer(self.word(self.nest.slots["flags"]).value)
-                e.store(flags, number, self.number(1))
-            return
-        k = self.access_of[id(effect)]
-        address, dtype = self.outputs[effect.array], self.p.outputs[effect.array].dtype.name
-        value = self.wide(effect.value, point)
-        mask = None if effect.mask is None else self.wide(effect.mask, point)
-        if point.mask is not None:
-            mask = point.mask if mask is None else mask & point.mask
-        kind = self.nest.classes[k][0]
-        if point.lanes > 1 and kind == ANY:
-            e.scatter(address, self.places(effect, point, point.lanes), value, dtype, mask)
-            return
-        at = self.offset(k, effect, point).value
-        if point.lanes == 1 or kind == ONE:
-            e.store(address, at, value, dtype, mask)
-        else:
-            e.store(address, at, value, dtype, mask, stride=self.steps[k][self.nest.lane].value)

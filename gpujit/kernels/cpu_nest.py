@@ -1,14 +1,14 @@
-"""How a CPU kernel walks a tile program: which dim lies across vector lanes, what is unrolled, and its argument block.
+"""How a CPU kernel walks a tile program: which dim lies across vector lanes, what is unrolled, its argument block.
 
-A ``Nest`` is all that the machine code depends on; sizes, strides and addresses come in the block. ``plan_nest`` chooses
-one for a call's strides: dims that lie in memory as one are merged first, so that a contiguous call of any rank runs the
-kernel of one dim.
+A ``Nest`` is all that the machine code depends on; sizes, strides and addresses come in the block. ``plan_nest``
+chooses one for a call's strides: dims that lie in memory as one are merged first, so that a contiguous call of any rank
+runs the kernel of one dim.
 
-Tasks are the points of the outer dims (without the lanes' dim), times chunks of the lanes' dim when it is an outer one. A
-kernel does tasks ``count * part / parts`` up to ``count * (part + 1) / parts``, chunk by chunk.
+Tasks are the points of the outer dims (without the lanes' dim), times chunks of the lanes' dim when it is an outer one.
+A kernel does tasks ``count * part / parts`` up to ``count * (part + 1) / parts``, chunk by chunk.
 
-The block holds 8-byte words: addresses of inputs, of outputs, of scratch memory and of the checks' flags; the chunk; sizes;
-parameters; for each access its first offset and its step along each dim; and the strides of all arrays.
+The block holds 8-byte words: addresses of inputs, of outputs, of scratch memory and of the checks' flags; the chunk;
+sizes; parameters; for each access its first offset and its step along each dim; and the strides of all arrays.
 """
 
 from __future__ import annotations
@@ -17,21 +17,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from gpujit.ir.scalar import HEAVY_COST, SCALAR_OPS
 from gpujit.kernels.cpu_ops import held
 from gpujit.kernels.index import DIM, PARAM, SIZE, Index, index
 from gpujit.kernels.schedule import Access, Merge, Pass, Strides, accesses, collapse, lane_dim, passes
-from gpujit.kernels.tile import Call, Compute, Load, Reduce, Store, TileProgram, operands_of
+from gpujit.kernels.tile import Call, Compute, Instruction, Load, Reduce, Store, TileProgram, operands_of
 from gpujit.kernels.vector import ELEMENTS
 
 # Along the lanes an access is contiguous, the same element for all lanes, some steps apart, or anywhere.
 ONE, SAME, STEPS, ANY = "1", "0", "s", "*"
 # Added when offsets along other dims do not grow evenly, so that the index is evaluated each time.
 EVALUATED = "~"
-# Instructions that cost as much as a function of several polynomials; the others cost about one instruction.
-HEAVY = frozenset(
-    "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc pow atan2 "
-    "hypot fmod mod floordiv logaddexp logaddexp2 lgamma gcd lcm".split()
-)
 # Elements of a chunk when lanes lie along a dim whose neighbours are far apart in memory, and when they do not.
 CHUNK_FAR, CHUNK = 512, 16_384
 # Rows shorter than this have lanes across rows instead, when there are enough rows.
@@ -96,7 +92,7 @@ class Nest:
         classes = iter(self.classes)
         found: list[int] = []
         for item in self.program.body:
-            cost = 20 if isinstance(item, Call) or (isinstance(item, Compute) and item.op in HEAVY) else 1
+            cost = HEAVY_COST if isinstance(item, Call) or _is_heavy(item) else 1
             if isinstance(item, Load) and next(classes)[0] in (STEPS, ANY):
                 cost = 16
             below = (
@@ -115,7 +111,8 @@ class Nest:
         position = 0
         parts = (
             ("inputs", len(p.inputs)), ("outputs", len(p.outputs)), ("scratch", 1), ("flags", 1), ("chunk", 1),
-            ("scratch_bytes", 1), ("sizes", p.dims), ("params", p.params), ("accesses", len(self.classes) * (1 + p.dims)),
+            ("scratch_bytes", 1), ("sizes", p.dims), ("params", p.params),
+            ("accesses", len(self.classes) * (1 + p.dims)),
             ("input_strides", sum(a.rank for a in p.inputs)), ("output_strides", sum(a.rank for a in p.outputs)),
         )  # fmt: skip
         for name, count in parts:
@@ -234,6 +231,10 @@ def _class(access: Access, lane: int) -> str:
     return kind if all(s is not None for s in access.steps) else kind + EVALUATED
 
 
+def _is_heavy(item: Instruction) -> bool:
+    return isinstance(item, Compute) and item.op in SCALAR_OPS and SCALAR_OPS[item.op].cost >= HEAVY_COST
+
+
 def _width(program: TileProgram, floats: int) -> int:
     """Lanes: as many as a register holds of the widest numbers computed with."""
     dtypes = [a.dtype for a in (*program.inputs, *program.outputs)]
@@ -244,7 +245,7 @@ def _width(program: TileProgram, floats: int) -> int:
 
 
 def _unroll(nest: Nest, length: int) -> int:
-    heavy = sum(isinstance(i, Compute) and i.op in HEAVY for i in nest.program.body)
+    heavy = sum(map(_is_heavy, nest.program.body))
     many = len(nest.program.body)
     unroll = 1 if heavy > 3 or many > 48 else 2 if heavy or many > 20 else 4
     while unroll > 1 and nest.width * unroll > length:

@@ -141,7 +141,10 @@ class Executor:
         pipeline.run(graph, "specialised")
         fused = fuse(graph) if "fuser" not in config.disable else Fused()
         lowerer = Lowerer(np, self._rules)
-        steps = {node: FusedStep(low, self._unfused(lowerer, node), node, self.strict) for node, low in fused.programs.items()}
+        steps = {
+            node: FusedStep(low, self._unfused(lowerer, node), node, self.strict)
+            for node, low in fused.programs.items()
+        }
         lowerer.fused = steps
         return Plan(found, graph, fused, steps, lowerer.graph_code(graph))
 
@@ -153,6 +156,15 @@ class Executor:
             return Interpreter(lowerer).run(code, list(arrays))
 
         return run
+
+    def explain(self) -> str:
+        """A text on every plan, and on inputs that have none."""
+        parts = [
+            f"{self.function.name} for {', '.join(map(str, p.specialised.key.inputs[1:]))}\n{explain(p)}"
+            for p in self.plans()
+        ]
+        parts += [f"{self.function.name} runs on the interpreter: {reason}" for reason in self.reasons()]
+        return "\n\n".join(parts) or f"{self.function.name} was not called yet"
 
     def plans(self) -> Sequence[Plan]:
         """All plans kept."""
@@ -194,7 +206,9 @@ def explain(plan: Plan) -> str:
     lines = []
     groups = [n for n in plan.graph.all_nodes() if n.kind == FUSION_GROUP]
     for number, node in enumerate(groups):
-        inner = [n for n in node.attributes["Subgraph"].all_nodes() if "::" in n.kind and not n.kind.startswith("prim::")]
+        inner = [
+            n for n in node.attributes["Subgraph"].all_nodes() if "::" in n.kind and not n.kind.startswith("prim::")
+        ]
         names = ", ".join(n.kind.partition("::")[2] for n in inner)
         lines.append(f"group {number}: {names}  ({plan.steps[node].saved_bytes} bytes of memory traffic saved)")
         lines += [f"  {n.kind} at {n.source}" for n in inner if n.source is not None]
