@@ -1,13 +1,20 @@
 """Settings for all tests: property tests draw the same examples every time, so that a run can be repeated.
 
-``HYPOTHESIS_PROFILE=search`` draws new ones, to look for faults.
+``HYPOTHESIS_PROFILE=search`` draws new ones, to look for faults. Compiled kernels go to a folder of the run's own.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 
 from hypothesis import settings
+
+# Switches are read when gpujit is imported, and processes that tests start must see it too.
+os.environ["GPUJIT_CACHE_DIR"] = tempfile.mkdtemp(prefix="gpujit-tests-")
+atexit.register(shutil.rmtree, os.environ["GPUJIT_CACHE_DIR"], ignore_errors=True)
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.register_profile("search", deadline=None)

@@ -5,11 +5,14 @@ A group's node is an operator like others to every pass that knows nothing of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpujit.fuser.lower import Lowered, NotFused, lower
-from gpujit.fuser.partition import Group, Partition, Refusal, order_edges, ordered, partition
+from gpujit.fuser.errors import NotFused
+from gpujit.fuser.facts import Facts
+from gpujit.fuser.lower import Lowered, lower
+from gpujit.fuser.order import order_edges, ordered, with_inner
+from gpujit.fuser.partition import Group, Refusal, partition
 from gpujit.ir.graph import Block, Graph, Node, Value, copy_node
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.passes.alias import AliasAnalysis
@@ -32,12 +35,14 @@ def fuse(graph: Graph, min_nodes: int = 1) -> Fused:
     Shapes and dtypes must be on the values' types (``infer_types``, ``specialise``); what has none stays as it is.
     """
     result = Fused()
+    alias: AliasAnalysis | None = None
     for block in list(_blocks(graph.block)):
-        alias = AliasAnalysis(graph)
-        found: Partition = partition(block, alias, min_nodes)
+        alias = alias or AliasAnalysis(graph)
+        found = partition(block, alias, Facts(), min_nodes)
         result.refusals += found.refusals
         if found.groups:
             _rebuild(block, found.groups, alias, result)
+            alias = None
     if result.programs:
         eliminate_dead_code(graph)
         result.programs = {n: p for n, p in result.programs.items() if n.block is not None}
@@ -46,7 +51,7 @@ def fuse(graph: Graph, min_nodes: int = 1) -> Fused:
 
 def program_of(node: Node) -> Lowered:
     """The program of a group's node, from its subgraph. Raises NotFused."""
-    graph = node.attributes[SUBGRAPH]
+    graph = node.attributes.get(SUBGRAPH)
     if not isinstance(graph, Graph):
         raise NotFused("the group has no subgraph")
     return lower(list(graph.nodes), list(graph.outputs))
@@ -59,36 +64,21 @@ def _blocks(block: Block) -> Iterator[Block]:
     yield block
 
 
-def _rebuild(block: Block, groups: list[Group], alias: AliasAnalysis, result: Fused) -> None:
+def _rebuild(block: Block, groups: Sequence[Group], alias: AliasAnalysis, result: Fused) -> None:
     """The block with the groups' nodes, in an order in which all is defined before it is read."""
-    made: dict[Node, Node] = {}
+    replaced: set[Node] = set()
     for group in groups:
         node = _node_of(group)
-        for old in group.nodes:
-            # A view may serve several groups; its original goes when nobody else reads it.
-            if any(v in group.outputs for v in old.outputs) or _computes(old, group):
-                made[old] = node
-        last = max(group.nodes, key=lambda n: _position(block, n))
-        node.insert_after(last)
-        for old_value, new_value in zip(group.outputs, node.outputs, strict=True):
-            old_value.replace_all_uses_with(new_value)
+        node.insert_after(group.nodes[-1])
+        for old, new in zip(group.outputs, node.outputs, strict=True):
+            old.replace_all_uses_with(new)
         result.programs[node] = group.lowered
-    _remove(block, made)
+        replaced.update(group.nodes)
+    # A view may serve several groups and others; it goes when nobody reads it.
+    for node in block.nodes_reversed:
+        if node in replaced and not any(v.uses for v in node.outputs):
+            node.destroy()
     _sort(block, alias)
-
-
-def _computes(node: Node, group: Group) -> bool:
-    return node.kind != "prim::ListConstruct" and all(
-        use.node in group.nodes for value in node.outputs for use in value.uses
-    )
-
-
-def _position(block: Block, node: Node) -> int:
-    # Numbers are cheap to compute once; groups are few.
-    for i, each in enumerate(block.nodes):
-        if each is node:
-            return i
-    return -1
 
 
 def _node_of(group: Group) -> Node:
@@ -124,20 +114,13 @@ def _copied(value: Value, subgraph: Graph, known: dict[Value, Value]) -> bool:
     return True
 
 
-def _remove(block: Block, made: dict[Node, Node]) -> None:
-    """Take out the nodes that groups replaced, last ones first."""
-    for node in block.nodes_reversed:
-        if node in made and not any(v.uses for v in node.outputs):
-            node.destroy()
-
-
 def _sort(block: Block, alias: AliasAnalysis) -> None:
     """Put the nodes into an order in which values are defined before they are read, near the one they had."""
     nodes = list(block.nodes)
     position = {node: i for i, node in enumerate(nodes)}
     edges = []
     for node in nodes:
-        for inner in _with_inner(node):
+        for inner in with_inner(node):
             for value in inner.inputs:
                 if value.node in position and value.node is not node:
                     edges.append((value.node, node))
@@ -145,11 +128,3 @@ def _sort(block: Block, alias: AliasAnalysis) -> None:
     for node in ordered(nodes, edges, position.__getitem__):
         node.unlink()
         block.append(node)
-
-
-def _with_inner(node: Node) -> Iterator[Node]:
-    yield node
-    for block in node.blocks:
-        yield block.return_node
-        for inner in block.nodes:
-            yield from _with_inner(inner)

@@ -55,6 +55,8 @@ class Move:
     is_factory: bool = False
     # Elements of several operands are computed at each point, and all but one thrown away.
     is_joining: bool = False
+    # Each element of the result comes from the same place of an operand of its shape.
+    is_in_place: bool = False
 
     def require(self, args: Sequence[Any]) -> None:
         """Raise NotFused for arguments that make no index map."""
@@ -204,14 +206,14 @@ def _triangle(low: Pull, args: Sequence[Any], at: Coords, is_lower: bool) -> Exp
     return low.inside_of([Bound(index(0), over, index(rows + columns + abs(args[1])))], None)
 
 
-@_move("aten::tril")
+@_move("aten::tril", is_in_place=True)
 def tril(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
     """An operand on and below a diagonal, 0 above it."""
     kept = _triangle(low, args, at, True)
     return scalar.where(kept, low.pull(args[0], at, _and(kept, mask)), _number(0, dtype_of(result)))
 
 
-@_move("aten::triu")
+@_move("aten::triu", is_in_place=True)
 def triu(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
     """An operand on and above a diagonal, 0 below it."""
     kept = _triangle(low, args, at, False)

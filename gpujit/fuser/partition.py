@@ -1,30 +1,35 @@
 """Which nodes of a block become one kernel: groups grow along the edges that save the most memory traffic.
 
-Units are nodes that compute; views and lists between them belong to whoever reads them. Two units that share a tensor
-merge when the result is convex (no path leaves it and comes back), small enough, lies in one iteration space, and does
-not compute anything dear again and again. Everything follows from the graph; nothing is measured here.
+Units are nodes that compute; what is between them (views, lists of operands, factories) belongs to whoever reads it. Two
+units merge when the result is convex (no path leaves it and comes back), small enough, lies in one iteration space, and
+computing elements again costs less than storing and reading them. First units merge with those they read, then those that
+read the same, then small ones that share nothing. Everything follows from the graph; nothing is measured here.
 
 Source: the greedy merging follows what XLA and Inductor describe (producers into consumers, largest savings first).
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import prod
-from typing import Any
-
-import networkx as nx
 
 from gpujit.fuser import cost
-from gpujit.fuser.arguments import NotKnown, is_tensor, shape_of
-from gpujit.fuser.geometry import geometry_of
-from gpujit.fuser.lower import Lowered, NotFused, lower, plan, recordable, reduces
-from gpujit.fuser.moves import MOVES
+from gpujit.fuser.convex import Reach
+from gpujit.fuser.errors import NotFused
+from gpujit.fuser.facts import Fact, Facts
+from gpujit.fuser.lower import Lowered, lower
+from gpujit.fuser.order import order_edges, with_inner
+from gpujit.fuser.space import Space
+from gpujit.fuser.tensors import bytes_of, elements_of, is_tensor, shape_of
 from gpujit.ir.graph import Block, Node, Value
 from gpujit.passes.alias import AliasAnalysis
-from gpujit.passes.effects import entry_of, is_pure
+from gpujit.passes.effects import is_pure
+
+# How often edges are tried again whose units were in each other's way.
+_ROUNDS = 3
+# How many units of one shape a small one is tried with.
+_NEIGHBOURS = 4
+CIRCLE = "a value leaves the group and comes back into it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Refusal:
 
 @dataclass
 class Partition:
-    """Groups in the order they can run in, and every refusal with its reason."""
+    """Groups in the order of the block, and every refusal with its reason."""
 
     groups: list[Group] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
@@ -54,239 +59,277 @@ class Partition:
 
 @dataclass(eq=False)
 class _Unit:
-    """Nodes that are to be one kernel."""
+    """Nodes that are to be one kernel, in order; ``vertex`` is its number in the graph of units."""
 
     nodes: list[Node]
-    number: int
-
-    def __hash__(self) -> int:
-        return id(self)
+    vertex: int
 
 
-def partition(block: Block, alias: AliasAnalysis, min_nodes: int = 1) -> Partition:
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A tensor that a node reads, seen through what is between; ``path`` leads from the reader to it."""
+
+    value: Value
+    path: tuple[Node, ...]
+
+
+def partition(block: Block, alias: AliasAnalysis, facts: Facts | None = None, min_nodes: int = 1) -> Partition:
     """The groups of one block, inner blocks left alone.
 
     Args:
         alias: of the block's graph; what is written anywhere is not fused.
+        facts: of the block's nodes, to share with others.
         min_nodes: groups of fewer computing nodes are dissolved.
     """
-    return _Partitioner(block, alias, min_nodes).run()
+    return _Partitioner(block, alias, facts or Facts(), min_nodes).run()
 
 
 class _Partitioner:
-    def __init__(self, block: Block, alias: AliasAnalysis, min_nodes: int) -> None:
-        self.block, self.alias, self.min_nodes = block, alias, min_nodes
+    def __init__(self, block: Block, alias: AliasAnalysis, facts: Facts, min_nodes: int) -> None:
+        self.block, self.alias, self.facts, self.min_nodes = block, alias, facts, min_nodes
         self.result = Partition()
         self.position = {node: i for i, node in enumerate(block.nodes)}
         self.unit_of: dict[Node, _Unit] = {}
-        self.views: dict[Node, bool] = {}
+        self.refused: dict[tuple[Node, Node], str] = {}
+        self._between: dict[Node, bool] = {}
+        self._reads: dict[Node, tuple[list[_Read], list[Node]]] = {}
 
     def run(self) -> Partition:
-        for node in self.block.nodes:
+        for node, number in self.position.items():
             reason = self.why_not(node)
             if reason is None:
-                self.unit_of[node] = _Unit([node], self.position[node])
+                self.unit_of[node] = _Unit([node], number)
             elif reason:
                 self.result.refusals.append(Refusal(node, reason))
-        self.build()
-        for _, producer, consumer in self.edges():
-            a, b = self.unit_of[producer], self.unit_of[consumer]
-            if a is not b:
-                reason = self.why_not_merged(a, b, producer, consumer)
-                if reason is None:
-                    self.merge(a, b)
-                else:
-                    self.result.refusals.append(Refusal(consumer, f"not joined with {producer.kind}: {reason}"))
-        for unit in sorted(set(self.unit_of.values()), key=lambda u: u.number):
+        if self.unit_of:
+            self.reach = Reach(len(self.position), self.dependences())
+            self.merge_readers()
+            self.merge_siblings()
+            self.merge_small()
+        for unit in self.units():
             self.finish(unit)
+        self.report()
         return self.result
+
+    def units(self) -> list[_Unit]:
+        """All units, in the order of their last nodes."""
+        return sorted(dict.fromkeys(self.unit_of.values()), key=lambda u: self.position[u.nodes[-1]])
 
     # Nodes
 
     def why_not(self, node: Node) -> str | None:
         """Why a node cannot be in a kernel; None when it can, '' when it is no operator that computes."""
-        if node.kind == "prim::Constant" or node.blocks:
+        if node.kind == "prim::Constant" or node.blocks or self.is_between(node):
             return ""
-        op = entry_of(node)
-        if op is None or self.is_view(node):
+        fact = self.facts.of(node)
+        op, functional = fact.op, fact.functional
+        if op is None or functional is None or not any(map(is_tensor, node.outputs)):
             return ""
-        functional = op.derived_from or op
-        if not any(map(is_tensor, node.outputs)):
-            return ""
-        if functional.kind != "pointwise" and functional.full_name not in MOVES and not reduces(node):
+        if functional.kind != "pointwise" and fact.move is None and fact.rows is None:
             return f"{op.full_name} runs as a library operator"
         if any(a.is_write for a in op.schema.arguments):
             return f"{op.full_name} writes into its argument"
         if not is_pure(node):
             return f"{op.full_name} has an effect, or gives other numbers each time"
         for value in (*node.inputs, *node.outputs):
-            if is_tensor(value) and self.alias.is_written(value):
-                return f"{value!r} is written"
+            if not value.is_constant and self.alias.is_written(value):
+                return f"{op.full_name} reads or makes {value!r}, which is written"
         try:
-            for value in (*node.inputs, *node.outputs):
-                if is_tensor(value):
-                    shape_of(value)
-            recordable(node)
-        except (NotKnown, NotFused) as fault:
-            return str(fault)
-        return None
-
-    def is_view(self, node: Node) -> bool:
-        """Whether a node is a view whose map of places is known."""
-        found = self.views.get(node)
-        if found is None:
-            found = False
-            op = entry_of(node)
-            if op is not None and op.kind == "view":
-                try:
-                    geometry_of(node)
-                    found = not any(self.alias.is_written(v) for v in (*node.inputs[:1], *node.outputs))
-                except NotKnown:
-                    pass
-            self.views[node] = found
-        return found
-
-    def is_between(self, node: Node) -> bool:
-        """Whether a node belongs to whoever reads it: views, and lists of operands."""
-        return (node.kind == "prim::ListConstruct" and any(map(is_tensor, node.inputs))) or self.is_view(node)
-
-    def sources(self, node: Node) -> Iterator[tuple[Value, list[Node]]]:
-        """Each tensor a node reads, seen through what is between: the value, and the nodes between."""
-        stack = [(v, []) for v in node.inputs]
-        while stack:
-            value, path = stack.pop()
-            inner = value.node
-            if inner.block is self.block and self.is_between(inner):
-                below = inner.inputs if inner.kind == "prim::ListConstruct" else inner.inputs[:1]
-                stack += [(v, [*path, inner]) for v in below]
-            elif is_tensor(value):
-                yield value, path
-
-    def build(self) -> None:
-        """The graph of units and of the nodes that stay what they are."""
-        graph: nx.DiGraph[Any] = nx.DiGraph()
-        self.graph = graph
-        for node in self.block.nodes:
-            graph.add_node(self.vertex(node))
-        for node in self.block.nodes:
-            for inner in _with_inner(node):
-                for value in inner.inputs:
-                    source = value.node
-                    if source.block is self.block and source in self.position and source is not node:
-                        graph.add_edge(self.vertex(source), self.vertex(node))
-        free = set(self.unit_of)
-        for before, after in order_edges([n for n in self.block.nodes if n not in free], self.alias):
-            graph.add_edge(self.vertex(before), self.vertex(after))
-
-    def vertex(self, node: Node) -> Any:
-        return self.unit_of.get(node, node)
-
-    def first(self, vertex: Any) -> int:
-        return vertex.number if isinstance(vertex, _Unit) else self.position[vertex]
-
-    # Merging
-
-    def edges(self) -> list[tuple[int, Node, Node]]:
-        """Pairs of computing nodes of which the second reads the first, the largest tensors first."""
-        found = []
-        for node in self.unit_of:
-            for value, _ in self.sources(node):
-                if value.node in self.unit_of:
-                    # Of equal size, those close to each other and late in the graph first.
-                    found.append((cost.bytes_of(value), self.position[node], value.node, node))
-        found.sort(key=lambda e: (-e[0], -e[1]))
-        return [(size, a, b) for size, _, a, b in found]
-
-    def why_not_merged(self, a: _Unit, b: _Unit, producer: Node, consumer: Node) -> str | None:
-        if len(a.nodes) + len(b.nodes) > cost.MAX_NODES:
-            return f"more than {cost.MAX_NODES} operators"
-        if self.has_other_path(a, b):
-            return "a value leaves the group and comes back into it"
-        together = sorted({*a.nodes, *b.nodes}, key=self.position.__getitem__)
-        reason = self.computes_again(a, b, producer)
-        if reason is not None:
-            return reason
-        nodes, outputs, inputs = self.assembled(together)
-        if len(inputs) > cost.MAX_INPUTS or len(outputs) > cost.MAX_OUTPUTS:
-            return f"{len(inputs)} inputs and {len(outputs)} outputs are too many"
-        try:
-            plan(nodes, outputs)
+            fact.require()
         except NotFused as fault:
             return str(fault)
         return None
 
-    def has_other_path(self, a: _Unit, b: _Unit) -> bool:
-        """Whether a path from one to the other goes through something else; merging would make a circle of it."""
-        graph = self.graph
-        for start, goal in ((a, b), (b, a)):
-            seen = {goal}
-            stack = [v for v in graph.successors(start) if v is not goal]
-            while stack:
-                vertex = stack.pop()
-                if vertex in seen:
-                    continue
-                seen.add(vertex)
-                for following in graph.successors(vertex):
-                    if following is goal:
-                        return True
-                    if following is not start:
-                        stack.append(following)
-        return False
+    def is_between(self, node: Node) -> bool:
+        """Whether a node belongs to whoever reads it: views, lists of operands, factories."""
+        found = self._between.get(node)
+        if found is None:
+            found = self._between[node] = self._is_between(node)
+        return found
 
-    def computes_again(self, a: _Unit, b: _Unit, producer: Node) -> str | None:
-        """Why the elements of ``a`` would be computed too often inside ``b``; None when they are not."""
-        space = max(self.points(n) for n in (*a.nodes, *b.nodes))
-        light = len(a.nodes) <= cost.LIGHT_NODES and not any(map(cost.is_heavy, a.nodes))
-        light = light and not any(map(reduces, a.nodes))
-        for node in b.nodes:
-            for value, path in self.sources(node):
-                if value.node not in a.nodes:
+    def _is_between(self, node: Node) -> bool:
+        if node.kind == "prim::ListConstruct":
+            if not any(map(is_tensor, node.inputs)):
+                return False
+        else:
+            fact = self.facts.of(node)
+            if fact.view is None and not fact.is_factory:
+                return False
+            try:
+                if fact.is_factory:
+                    fact.require()
+            except NotFused:
+                return False
+        return not any(self.alias.is_written(v) for v in (*node.inputs, *node.outputs) if not v.is_constant)
+
+    def reads(self, node: Node) -> tuple[list[_Read], list[Node]]:
+        """Each tensor a node reads, seen through what is between; and all that is between."""
+        found = self._reads.get(node)
+        if found is not None:
+            return found
+        reads: list[_Read] = []
+        between: dict[Node, None] = {}
+        stack: list[tuple[Value, tuple[Node, ...]]] = [(v, ()) for v in node.inputs]
+        while stack:
+            value, path = stack.pop()
+            inner = value.node
+            if inner.block is self.block and self.is_between(inner):
+                between[inner] = None
+                if inner.kind == "prim::ListConstruct":
+                    stack += [(v, (*path, inner)) for v in inner.inputs]
+                elif not self.facts.of(inner).is_factory:
+                    stack.append((inner.inputs[0], (*path, inner)))
+            elif is_tensor(value):
+                reads.append(_Read(value, path))
+        found = self._reads[node] = reads, list(between)
+        return found
+
+    def dependences(self) -> Iterator[tuple[int, int]]:
+        """Edges between nodes that are not between others, of what must run before what."""
+        for node, number in self.position.items():
+            if self.is_between(node) and node not in self.unit_of:
+                continue
+            seen: set[Node] = set()
+            stack = [v.node for inner in with_inner(node) for v in inner.inputs]
+            while stack:
+                source = stack.pop()
+                if source in seen or source is node or source not in self.position:
                     continue
-                if node.kind in ("aten::cat", "aten::concat", "aten::stack") and not light:
-                    return f"every part of {node.kind} would be computed for all of it"
-                count = prod(shape_of(value))
-                partial = [v for v in path if v.kind != "prim::ListConstruct" and not _keeps_all(v)]
-                if partial:
-                    if any(map(reduces, a.nodes)):
-                        return "only a part of a reduction's result is read"
-                    read = self.read_through_parts(value, b)
-                    if read > 1.25 * count and not light:
-                        return f"{read} elements are read of a tensor of {count}"
-                elif count * 2 <= space and not light and not any(map(reduces, a.nodes)):
-                    shape = shape_of(value)
-                    if shape and shape[-1] != 1 and count > 1:
-                        return f"a tensor of {list(shape)} is spread over {space} elements"
+                seen.add(source)
+                if self.is_between(source):
+                    stack += [v.node for v in source.inputs]
+                else:
+                    yield self.position[source], number
+        acting = [n for n in self.position if n not in self.unit_of and not self.is_between(n)]
+        for before, after in order_edges(acting, self.alias):
+            yield self.position[before], self.position[after]
+
+    # Merging
+
+    def merge_readers(self) -> None:
+        """Merge units with those they read, the largest tensors first."""
+        edges = []
+        for node in self.unit_of:
+            for value in {r.value for r in self.reads(node)[0]}:
+                if value.node in self.unit_of:
+                    # Of equal size, those close to each other and late in the graph first.
+                    edges.append((-bytes_of(value), -self.position[node], value.node, node))
+        edges.sort(key=lambda e: e[:2])
+        pairs = [(a, b) for _, _, a, b in edges]
+        for _ in range(_ROUNDS):
+            left = [(a, b) for a, b in pairs if self.tried(a, b) == CIRCLE]
+            if len(left) == len(pairs):
+                break
+            pairs = left
+
+    def merge_siblings(self) -> None:
+        """Merge units that read the same tensor."""
+        readers: dict[Value, list[Node]] = {}
+        for node in self.unit_of:
+            for read in self.reads(node)[0]:
+                if not read.value.is_constant and elements_of(read.value) > 1:
+                    readers.setdefault(read.value, []).append(node)
+        for nodes in sorted(readers.values(), key=lambda nodes: self.position[nodes[0]]):
+            for a, b in zip(nodes, nodes[1:], strict=False):
+                first, second = self.unit_of[a], self.unit_of[b]
+                if first is not second and self.points(first) == self.points(second):
+                    self.tried(a, b, is_quiet=True)
+
+    def merge_small(self) -> None:
+        """Merge small units of one shape that share nothing."""
+        before: dict[tuple[int, ...], list[_Unit]] = {}
+        for unit in self.units():
+            shape = max((shape_of(v) for n in unit.nodes for v in n.outputs if is_tensor(v)), key=len)
+            if self.points(unit) > cost.SMALL or any(self.facts.of(n).reduces for n in unit.nodes):
+                continue
+            others = before.setdefault(shape, [])
+            for other in others[-_NEIGHBOURS:]:
+                if self.tried(other.nodes[0], unit.nodes[0], is_quiet=True) is None:
+                    others.remove(other)
+                    break
+            others.append(self.unit_of[unit.nodes[0]])
+
+    def tried(self, producer: Node, consumer: Node, *, is_quiet: bool = False) -> str | None:
+        """Merge the units of two nodes; the reason when they cannot be."""
+        a, b = self.unit_of[producer], self.unit_of[consumer]
+        if a is b:
+            return None
+        reason = self.why_not_merged(a, b)
+        if reason is None:
+            self.merge(a, b)
+        elif not is_quiet:
+            self.refused[producer, consumer] = reason
+        return reason
+
+    def why_not_merged(self, a: _Unit, b: _Unit) -> str | None:
+        if len(a.nodes) + len(b.nodes) > cost.MAX_NODES:
+            return f"more than {cost.MAX_NODES} operators"
+        if not self.reach.is_convex(a.vertex, b.vertex):
+            return CIRCLE
+        reason = self.computes_again(a, b) or self.computes_again(b, a)
+        if reason is not None:
+            return reason
+        together = self.together(a, b)
+        nodes, outputs, inputs = self.assembled(together)
+        if len(inputs) > cost.MAX_INPUTS or len(outputs) > cost.MAX_OUTPUTS:
+            return f"{len(inputs)} inputs and {len(outputs)} outputs are too many"
+        if not outputs:
+            return None
+        facts = list(map(self.facts.of, nodes))
+        moves = any(f.move is not None or (f.view is not None and not f.keeps_all) for f in facts)
+        try:
+            if moves and any(f.reduces for f in facts):
+                # Rows may be read elsewhere than they are computed, which shows when it is all pulled.
+                lower(nodes, outputs, self.facts)
+            else:
+                Space(nodes, outputs, self.facts)
+        except NotFused as fault:
+            return str(fault)
         return None
 
-    def read_through_parts(self, value: Value, unit: _Unit) -> int:
-        """Elements of ``value`` that the nodes of a unit read, through views."""
-        total = 0
-        for node in unit.nodes:
-            for source, path in self.sources(node):
-                if source is value:
-                    views = [v for v in path if v.kind != "prim::ListConstruct"]
-                    total += prod(shape_of(views[0].outputs[0])) if views else prod(shape_of(value))
-        return total
+    def computes_again(self, a: _Unit, b: _Unit) -> str | None:
+        """Why the elements of ``a`` would be computed too often inside ``b``; None when they are not."""
+        space = max(self.points(a), self.points(b))
+        inside = set(a.nodes)
+        reduces = any(self.facts.of(n).reduces for n in a.nodes)
+        dear = sum(self.facts.of(n).cost for n in a.nodes)
+        read: dict[Value, int] = {}
+        for node in b.nodes:
+            fact = self.facts.of(node)
+            for each in self.reads(node)[0]:
+                if each.value.node not in inside:
+                    continue
+                times, is_part = self.times_read(fact, each, space)
+                if reduces and is_part:
+                    return f"only a part of a reduction's result is read by {fact.name}"
+                read[each.value] = read.get(each.value, 0) + times if is_part else max(read.get(each.value, 0), times)
+        for value, times in read.items():
+            count = elements_of(value)
+            if times > count and not (reduces and not is_spread_in_row(value)):
+                if cost.again(times - count, dear) > cost.stored(bytes_of(value)):
+                    return f"{count} elements of {value!r} would be computed {times} times"
+        return None
 
-    def points(self, node: Node) -> int:
-        tensors = [v for v in node.outputs if is_tensor(v)]
-        if reduces(node):
-            tensors += [v for v in node.inputs[:1] if is_tensor(v)]
-        return max((prod(shape_of(v)) for v in tensors), default=1)
+    def times_read(self, reader: Fact, read: _Read, space: int) -> tuple[int, bool]:
+        """At how many points a value is computed for a reader, and whether those are others than a view of all."""
+        if reader.move is not None and not reader.move.is_in_place:
+            return reader.points, True
+        views = [n for n in read.path if n.kind != "prim::ListConstruct"]
+        if any(not self.facts.of(v).keeps_all for v in views):
+            return elements_of(views[0].outputs[0]), True
+        count = elements_of(read.value)
+        return (space if count * 2 <= space and is_spread_in_row(read.value) else count), False
+
+    def points(self, unit: _Unit) -> int:
+        return max(self.facts.of(n).points for n in unit.nodes)
+
+    def together(self, a: _Unit, b: _Unit) -> list[Node]:
+        return sorted((*a.nodes, *b.nodes), key=self.position.__getitem__)
 
     def merge(self, a: _Unit, b: _Unit) -> None:
-        graph = self.graph
-        for vertex in list(graph.predecessors(a)):
-            if vertex is not b:
-                graph.add_edge(vertex, b)
-        for vertex in list(graph.successors(a)):
-            if vertex is not b:
-                graph.add_edge(b, vertex)
-        graph.remove_node(a)
-        b.nodes = sorted({*a.nodes, *b.nodes}, key=self.position.__getitem__)
-        b.number = max(a.number, b.number)
-        for node in a.nodes:
-            self.unit_of[node] = b
+        unit = _Unit(self.together(a, b), self.reach.merge(a.vertex, b.vertex))
+        for node in unit.nodes:
+            self.unit_of[node] = unit
 
     # Groups
 
@@ -296,10 +339,11 @@ class _Partitioner:
         between: set[Node] = set()
         inputs: dict[Value, None] = {}
         for node in computing:
-            for value, path in self.sources(node):
-                between.update(path)
-                if value.node not in inside:
-                    inputs[value] = None
+            reads, inner = self.reads(node)
+            between.update(inner)
+            for read in reads:
+                if read.value.node not in inside:
+                    inputs[read.value] = None
         nodes = sorted(inside | between, key=self.position.__getitem__)
         outputs = [v for node in computing for v in node.outputs if v.uses and self.is_read_outside(v, inside)]
         return nodes, outputs, list(inputs)
@@ -318,76 +362,43 @@ class _Partitioner:
         return False
 
     def finish(self, unit: _Unit) -> None:
+        """Make a group of a unit when that is worth it; one that has no program after all falls apart."""
         nodes, outputs, _ = self.assembled(unit.nodes)
         if not outputs:
             return
-        if len(unit.nodes) < self.min_nodes or all(
-            (op := entry_of(n)) is not None and op.full_name in MOVES for n in unit.nodes
-        ):
-            self.result.refusals.append(Refusal(unit.nodes[-1], "a group of its own would save nothing"))
+        last = unit.nodes[-1]
+        if len(unit.nodes) < self.min_nodes:
+            self.result.refusals.append(Refusal(last, f"a group of fewer than {self.min_nodes} operators"))
             return
         try:
-            lowered = lower(nodes, outputs)
+            lowered = lower(nodes, outputs, self.facts)
         except NotFused as fault:
-            self.result.refusals.append(Refusal(unit.nodes[-1], str(fault)))
+            self.result.refusals.append(Refusal(last, str(fault)))
+            if len(unit.nodes) > 1:
+                for node in unit.nodes:
+                    self.unit_of[node] = _Unit([node], unit.vertex)
+                    self.finish(self.unit_of[node])
+            return
+        apart = sum(cost.alone(self.facts.of(n)) for n in unit.nodes)
+        whole = cost.fused(lowered)
+        if whole >= apart:
+            reason = f"a kernel would take {whole / 1000:.1f} us, by itself it takes {apart / 1000:.1f}"
+            self.result.refusals.append(Refusal(last, reason))
             return
         self.result.groups.append(Group(tuple(nodes), tuple(outputs), lowered))
 
-
-def _keeps_all(node: Node) -> bool:
-    """Whether a view has each element of its operand just once."""
-    _, maps = geometry_of(node)
-    return len(maps) == 1 and maps[0].is_bijective
-
-
-def _with_inner(node: Node) -> Iterator[Node]:
-    """A node and all nodes in its blocks, their returns included."""
-    yield node
-    for block in node.blocks:
-        yield block.return_node
-        for inner in block.nodes:
-            yield from _with_inner(inner)
+    def report(self) -> None:
+        """Refusals of edges between units that are apart at the end, each pair of units once."""
+        told: set[tuple[int, int]] = set()
+        for (producer, consumer), reason in self.refused.items():
+            a, b = self.unit_of[producer], self.unit_of[consumer]
+            if a is not b and (id(a), id(b)) not in told:
+                told.add((id(a), id(b)))
+                name = self.facts.of(producer).name
+                self.result.refusals.append(Refusal(consumer, f"not joined with {name}: {reason}"))
 
 
-def order_edges(nodes: Sequence[Node], alias: AliasAnalysis) -> list[tuple[Node, Node]]:
-    """Pairs of nodes, given in order, whose order must stay beyond what their values say: what acts keeps its order, and
-    what touches memory that is written keeps its place among what acts."""
-    found: list[tuple[Node, Node]] = []
-    last: Node | None = None
-    waiting: list[Node] = []
-    for node in nodes:
-        if node.kind == "prim::Constant":
-            continue
-        if not is_pure(node):
-            found += [(n, node) for n in waiting]
-            if last is not None:
-                found.append((last, node))
-            last, waiting = node, []
-        elif any(alias.is_written(v) for v in (*node.inputs, *node.outputs)):
-            if last is not None:
-                found.append((last, node))
-            waiting.append(node)
-    return found
-
-
-def ordered(vertices: Sequence[Any], edges: Sequence[tuple[Any, Any]], key: Any) -> list[Any]:
-    """A topological order, the smallest key first among those that may come next."""
-    following: dict[Any, list[Any]] = {v: [] for v in vertices}
-    waiting = dict.fromkeys(vertices, 0)
-    for a, b in edges:
-        following[a].append(b)
-        waiting[b] += 1
-    ready = [(key(v), i, v) for i, v in enumerate(vertices) if not waiting[v]]
-    heapq.heapify(ready)
-    found = []
-    count = len(vertices)
-    while ready:
-        _, _, vertex = heapq.heappop(ready)
-        found.append(vertex)
-        for after in following[vertex]:
-            waiting[after] -= 1
-            if not waiting[after]:
-                count += 1
-                heapq.heappush(ready, (key(after), count, after))
-    return found
-
+def is_spread_in_row(value: Value) -> bool:
+    """Whether a value that is spread over a larger space has to be computed at each of its points."""
+    shape = shape_of(value)
+    return bool(shape) and shape[-1] != 1 and elements_of(value) > 1

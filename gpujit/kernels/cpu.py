@@ -17,6 +17,7 @@ from gpujit.kernels.cpu_ops import held
 from gpujit.kernels.cpu_reduce import Accumulator, scanned
 from gpujit.kernels.cpu_values import Point, Scope, Values
 from gpujit.kernels.schedule import Pass
+from gpujit.kernels.target import host
 from gpujit.kernels.tile import Reduce, operands_of
 from gpujit.kernels.vector import I64, Emitter, Vector
 
@@ -28,7 +29,7 @@ def render(nest: Nest, name: str = "kernel") -> str:
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer, I64, I64]), name)
     function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    _Kernel(nest, Emitter(builder, ("contract",)), *function.args).write()
+    _Kernel(nest, Emitter(builder, ("contract",), host().avx512), *function.args).write()
     builder.ret_void()
     return str(module)
 

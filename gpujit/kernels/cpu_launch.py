@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from gpujit.kernels.cpu import render
-from gpujit.kernels.cpu_nest import Nest, NestCall, plan_nest
-from gpujit.kernels.native import TIDY, Library, compile_ir
+from gpujit.kernels import supply
+from gpujit.kernels.cpu_nest import NestCall, plan_nest
 from gpujit.kernels.target import host
-from gpujit.kernels.team import team
+from gpujit.kernels.team import READS_OBJECTS, team
 from gpujit.kernels.tile import Check, TileProgram
 from gpujit.support.errors import OpError
 
 # Elements times instructions below which a kernel runs on the caller's thread: waking the team costs about as much.
 WORTH_A_TEAM = 60_000
-LIMIT = 4096
-
-_kernels: OrderedDict[str, tuple[int, Library]] = OrderedDict()
-_lock = threading.Lock()
-
-
-def kernel_address(nest: Nest) -> int:
-    """The address of the nest's kernel, compiled when it is new. Raises NotRendered."""
-    key = nest.key
-    with _lock:
-        found = _kernels.get(key)
-    if found is None:
-        library = Library(compile_ir([render(nest)], optimise=TIDY))
-        found = (library.address("kernel"), library)
-        with _lock:
-            found = _kernels.setdefault(key, found)
-    return found[0]
-
 
 def strides_of(x: np.ndarray) -> tuple[int, ...]:
     """Strides in elements."""
@@ -59,29 +39,38 @@ class BoundKernel:
     ) -> None:
         self.call: NestCall = plan_nest(program, inputs, outputs, sizes, params, host().width)
         nest = self.call.nest
-        self.address = kernel_address(nest)
-        self.words = np.array(self.call.words, np.int64)
+        self.address = supply.address(nest)
+        self.words = self.call.words
         self.arrays = len(program.inputs) + len(program.outputs)
-        self.scratch = self.words[nest.slots["scratch_bytes"]].item()
+        self.scratch = self.words[nest.slots["scratch_bytes"]]
         self.checks = [c for c in nest.program.effects if isinstance(c, Check)]
         self.is_small = self.call.work < WORTH_A_TEAM or self.call.tasks < 2
-        self._function = np.array([self.address], np.int64)
-        self._slots = nest.slots
+        self._scratch_slot, self._flags_slot = nest.slots["scratch"], nest.slots["flags"]
+        self._block = ctypes.c_int64 * len(self.words)
+        # Blocks that no call uses just now, with their addresses.
+        self._free: list[tuple[Any, int]] = []
 
     def __call__(self, arrays: Sequence[Any]) -> None:
         """Run on the arrays, inputs first. Raises OpError with the message of a check that fails."""
-        block = self.words.copy()
-        for k, x in enumerate(arrays):
-            block[k] = x.__array_interface__["data"][0]
+        try:
+            block, address = self._free.pop()
+        except IndexError:
+            block = self._block(*self.words)
+            address = ctypes.addressof(block)
+        k = 0
+        for x in arrays:
+            block[k] = id(x) if READS_OBJECTS else x.ctypes.data
+            k += 1
+        threads = team()
         flags = scratch = None
-        parts = team()
         if self.scratch:
-            scratch = np.empty(self.scratch * parts.size, np.uint8)
-            block[self._slots["scratch"]] = scratch.ctypes.data
+            scratch = np.empty(self.scratch * (1 if self.is_small else threads.size), np.uint8)
+            block[self._scratch_slot] = scratch.ctypes.data
         if self.checks:
             flags = np.zeros(len(self.checks), np.int64)
-            block[self._slots["flags"]] = flags.ctypes.data
-        parts.launch(self._function, block, alone=self.is_small)
+            block[self._flags_slot] = flags.ctypes.data
+        threads.call(self.address, address, k if READS_OBJECTS else 0, alone=self.is_small)
+        self._free.append((block, address))
         if flags is not None and flags.any():
             raise OpError(self.checks[int(flags.argmax())].message)
 

@@ -126,47 +126,76 @@ def _optimise(module: Any, machine: Any, effort: int) -> None:
     builder.getModulePassManager().run(module, builder)
 
 
-_SEAL = b"gpujit1\n"
 # ELF, and Mach-O of 64 bits.
 _OBJECT_FILES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
 
 
-def seal(image: bytes) -> bytes:
-    """An object file as it should lie on disk: with a checksum, since LLVM crashes on damaged ones."""
-    return _SEAL + hashlib.sha256(image).digest() + image
+# Relocations of x86-64 that are no plain distance within the object: by way of a table.
+_BY_TABLE = frozenset({4, 9, 41, 42})
 
 
-def unseal(data: bytes) -> bytes:
-    """The object file that was sealed. Raises InternalError when a byte of it is wrong or missing."""
-    start = len(_SEAL) + 32
-    image = data[start:]
-    if not data.startswith(_SEAL) or hashlib.sha256(image).digest() != data[len(_SEAL) : start]:
-        raise InternalError("the object file is damaged: its checksum does not fit")
-    return image
+def _uses_table(found: Any) -> bool:
+    """Whether an object file for x86-64 calls or reads something outside itself."""
+    for section in found.sections():
+        if section.name().startswith(".rela"):
+            kinds = np.frombuffer(section.data(), np.uint32)[2::6]
+            if not _BY_TABLE.isdisjoint(kinds.tolist()):
+                return True
+    return False
 
 
 class Library:
-    """An object file loaded into this process. Its functions live as long as it does."""
+    """Object files loaded into this process. Their functions live as long as it does."""
 
-    def __init__(self, image: bytes) -> None:
+    def __init__(self, *images: bytes) -> None:
         """Raises InternalError for bytes that are plainly no object file; unseal what comes from disk."""
-        if not image.startswith(_OBJECT_FILES):
-            raise InternalError("the object file cannot be loaded: it does not begin as one")
         _initialize()
+        self._engines: list[Any] = []
+        self._objects: list[Any] = []
+        if images:
+            self.add(*images)
+
+    def add(self, *images: bytes) -> None:
+        """Load more object files, whose functions must have names of their own. Raises InternalError.
+
+        One thread at a time; functions that are loaded already may run meanwhile.
+        """
+        for image in images:
+            if not image.startswith(_OBJECT_FILES):
+                raise InternalError("the object file cannot be loaded: it does not begin as one")
         try:
-            self._object = llvm.ObjectFileRef.from_data(image)
-            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _jit_machine())
-            self._engine.add_object_file(self._object)
-            self._engine.finalize_object()
+            near, far = [], []
+            for image in images:
+                found = llvm.ObjectFileRef.from_data(image)
+                self._objects.append(found)
+                (far if host().triple.startswith("x86_64") and _uses_table(found) else near).append(found)
+            # Sections of an object must lie within reach of 32-bit offsets of each other, whatever else is mapped.
+            # llvmlite's own memory manager sees to that, but aborts for tables on x86-64; there, fresh engines map
+            # everything in one go.
+            if near:
+                if not self._engines or self._engines[0] is None:
+                    self._engines[:1] = [_engine(True)]
+                self._fill(self._engines[0], near)
+            if far:
+                if not self._engines:
+                    self._engines.append(None)
+                self._engines.append(_engine(False))
+                self._fill(self._engines[-1], far)
         except RuntimeError as fault:
             raise InternalError(f"the object file cannot be loaded: {fault}") from None
 
+    def _fill(self, engine: Any, objects: Sequence[Any]) -> None:
+        for found in objects:
+            engine.add_object_file(found)
+        engine.finalize_object()
+
     def address(self, name: str) -> int:
-        """Where a function starts. Raises KeyError when the object has none of that name."""
-        address = int(self._engine.get_function_address(name))
-        if not address:
-            raise KeyError(name)
-        return address
+        """Where a function starts. Raises KeyError when no object has one of that name."""
+        for engine in self._engines:
+            address = int(engine.get_function_address(name)) if engine is not None else 0
+            if address:
+                return address
+        raise KeyError(name)
 
     def kernel(self, name: str) -> Kernel:
         """A function of the library as something to call."""
@@ -190,9 +219,11 @@ class Kernel:
         return f"<kernel {self.name} at {self.address:#x}>"
 
 
-def _jit_machine() -> Any:
+def _engine(sections_together: bool) -> Any:
     here = host()
-    return llvm.Target.from_triple(here.triple).create_target_machine(cpu=here.cpu, features=here.features, jit=True)
+    target = llvm.Target.from_triple(here.triple)
+    machine = target.create_target_machine(cpu=here.cpu, features=here.features, jit=True)
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=sections_together)
 
 
 def pack_block(arguments: Iterable[int | float | np.ndarray]) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The worker team: one per process, whose threads run the parts of a job's steps in native code.
 
-Workers are daemon threads without the GIL, which sleep while there is nothing to do. A process that was forked makes its
-own team. When two jobs come at once, one gets the team and the other runs on the thread that brought it.
+Workers are daemon threads without the GIL, which sleep while there is nothing to do. A process that was forked makes
+its own team. When two jobs come at once, one gets the team and the other runs on the thread that brought it.
 """
 
 from __future__ import annotations
@@ -9,25 +9,28 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import sys
 import threading
 
 import numpy as np
 
 from gpujit.kernels.native import Library, compile_ir
-from gpujit.kernels.team_code import OFFSETS, TEAM_BYTES, team_ir
+from gpujit.kernels.team_code import DATA_OFFSET, OFFSETS, TEAM_BYTES, team_ir
 from gpujit.support.threads import thread_count
 
 _LINE = 64
 _TRIES = 20
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 
 class Team:
     """``size`` threads, the caller's included.
 
-    ``address`` and ``run`` are what a native job needs: ``run(address, functions, blocks, count)``, the two in the middle being
-    addresses of arrays of ``count`` addresses each. It returns when all steps are done. Safe from any thread.
+    ``address`` and ``run`` are what a native job needs: ``run(address, functions, blocks, count)``, the two in the
+    middle being addresses of arrays of ``count`` addresses each. It returns when all steps are done. Safe from any
+    thread.
     """
 
     def __init__(self, size: int) -> None:
@@ -35,8 +38,10 @@ class Team:
         self._library = Library(compile_ir([team_ir()]))
         self.run = _RUN(self._library.address("gpujit_team_run"))
         work = _WORK(self._library.address("gpujit_team_work"))
+        self._call = _CALL(self._library.address("gpujit_team_call"))
         self._alone = np.zeros(TEAM_BYTES, np.uint8)
         self._alone[OFFSETS["parts"]] = 1
+        self._alone_address = self._alone.ctypes.data
         self._memory = np.zeros(TEAM_BYTES + _LINE, np.uint8)
         start = self._memory.ctypes.data
         self.address = -(-start // _LINE) * _LINE
@@ -53,11 +58,13 @@ class Team:
         at = self._offset + OFFSETS[name]
         return self._memory[at : at + 8].view(np.int64)
 
-    def launch(self, functions: np.ndarray, block: np.ndarray, *, alone: bool = False) -> None:
-        """Run one step, on this thread when ``alone``. Both arrays are int64: the function's address, and the block."""
-        at = np.array([block.ctypes.data], np.int64)
-        address = self._alone.ctypes.data if alone else self.address
-        self.run(address, functions.ctypes.data, at.ctypes.data, 1)
+    def call(self, function: int, block: int, arrays: int, *, alone: bool = False) -> None:
+        """Run one step, on this thread when ``alone``.
+
+        ``function`` and ``block`` are addresses; the first ``arrays`` words of the block hold ``id`` of the arrays
+        whose data the step takes. The caller keeps them alive.
+        """
+        self._call(self._alone_address if alone else self.address, function, block, arrays)
 
     def close(self) -> None:
         """End the workers once a job under way is done; later jobs run on the thread that brings them."""
@@ -73,6 +80,19 @@ class Team:
         self._word("parts")[0] = 1
 
 
+
+
+def _objects_hold_data() -> bool:
+    """Whether array objects are laid out as the native code takes them to be."""
+    x = np.zeros(3)
+    if sys.implementation.name != "cpython":
+        return False
+    return ctypes.c_void_p.from_address(id(x) + DATA_OFFSET).value == x.ctypes.data
+
+
+# Else the words of arrays are filled in by Python, which takes longer.
+READS_OBJECTS = _objects_hold_data()
+
 _lock = threading.Lock()
 _team: Team | None = None
 _owner = 0
@@ -81,8 +101,8 @@ _owner = 0
 def team() -> Team:
     """The process's team, of ``thread_count()`` threads; another one when that number has changed or after a fork."""
     global _team, _owner
-    size, owner = thread_count(), os.getpid()
     found = _team
+    size, owner = thread_count(), os.getpid()
     if found is not None and found.size == size and _owner == owner:
         return found
     with _lock:

@@ -1,9 +1,9 @@
 """The worker team's native code as LLVM IR: a list of steps run by several threads, with a barrier after each step.
 
-A team is a block of memory (``OFFSETS``) that the caller and the workers share. A job is a list of function pointers and
-of argument blocks; a step is called as ``step(block, part, parts)`` by each of the ``parts`` threads. Counters only grow, so
-a slow worker never mistakes one job for the next. Waiting spins first and then blocks: in the kernel (futex) between jobs,
-by giving the processor away inside one.
+A team is a block of memory (``OFFSETS``) that the caller and the workers share. A job is a list of function pointers
+and of argument blocks; a step is called as ``step(block, part, parts)`` by each of the ``parts`` threads. Counters only
+grow, so a slow worker never mistakes one job for the next. Waiting spins first and then blocks: in the kernel (futex)
+between jobs, by giving the processor away inside one.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ OFFSETS = {
     "parts": 352,  # threads of the team, the caller included
 }
 TEAM_BYTES = 384
+
+# Where an array object of NumPy on CPython keeps the address of its data: behind the header of every object.
+DATA_OFFSET = 2 * 8
 
 # Turns of a waiting loop before a worker sleeps (some 50 us), and before a thread inside a job gives way.
 SPINS_BEFORE_SLEEP = 1_000
@@ -54,7 +57,10 @@ def _sleep() -> tuple[str, str]:
 
 
 def team_ir() -> str:
-    """LLVM IR of ``gpujit_team_run(team, functions, blocks, count)`` and ``gpujit_team_work(team, part)``."""
+    """LLVM IR of ``gpujit_team_run(team, functions, blocks, count)``, ``gpujit_team_work(team, part)`` and
+    ``gpujit_team_call(team, function, block, arrays)``: one step whose block holds, in its first ``arrays`` words, the
+    addresses of NumPy array objects, which are replaced by those of their data.
+    """
     wait, wake = _sleep()
 
     def word(name: str) -> str:
@@ -140,6 +146,29 @@ wake:
 go:
   call void @steps(ptr %team, ptr %functions.given, ptr %blocks.given, i64 %count.given, i64 %start, i64 0, i64 %size)
   store atomic i32 0, ptr %busy seq_cst, align 4
+  ret void
+}}
+
+define void @gpujit_team_call(ptr %team, ptr %function, ptr %block, i64 %arrays) {{
+entry:
+  %functions = alloca ptr
+  %blocks = alloca ptr
+  store ptr %function, ptr %functions
+  store ptr %block, ptr %blocks
+  %any = icmp sgt i64 %arrays, 0
+  br i1 %any, label %array, label %go
+array:
+  %i = phi i64 [0, %entry], [%next, %array]
+  %place = getelementptr ptr, ptr %block, i64 %i
+  %object = load ptr, ptr %place
+  %field = getelementptr i8, ptr %object, i64 {DATA_OFFSET}
+  %data = load ptr, ptr %field
+  store ptr %data, ptr %place
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %arrays
+  br i1 %more, label %array, label %go
+go:
+  call void @gpujit_team_run(ptr %team, ptr %functions, ptr %blocks, i64 1)
   ret void
 }}
 

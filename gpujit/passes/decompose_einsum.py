@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value
-from gpujit.passes.base import declined
+from gpujit.passes.base import declined, graph_pass
 from gpujit.passes.nodes import constant_before, insert_op, like, replace_node
 from gpujit.passes.peephole_facts import constant_of, full_name, known_shape, remove_unread, same_dtype
 
@@ -29,6 +29,12 @@ def write_out_einsum(graph: Graph) -> bool:
         remove_unread([listed])
         changed = True
     return changed
+
+
+@graph_pass("einsum_attention")
+def write_out_attention_products(graph: Graph) -> bool:
+    """Write out products in graphs that have a softmax too, so that attention in terms of them is found."""
+    return any(full_name(node) == "aten::softmax.int" for node in graph.all_nodes()) and write_out_einsum(graph)
 
 
 def _written(node: Node) -> Value | str:

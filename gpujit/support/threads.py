@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import cache
 from pathlib import Path
 
 from gpujit.support.config import config
@@ -14,7 +15,13 @@ _CGROUP = Path("/sys/fs/cgroup")
 def thread_count() -> int:
     """The switch ``threads`` when it is set, else ``available()``; at least 1."""
     wanted = config.threads
-    return available() if wanted is None else max(1, int(wanted))
+    return _available() if wanted is None else max(1, int(wanted))
+
+
+@cache
+def _available() -> int:
+    # Asked on every call of a kernel: reading the cgroup's files each time would take longer than small kernels do.
+    return available()
 
 
 def available(root: Path = _CGROUP) -> int:

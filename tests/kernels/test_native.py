@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gpujit.kernels import native
+from gpujit.kernels import cache, native
 from gpujit.kernels.emit import KernelWriter
 from gpujit.support.errors import InternalError
 
@@ -57,8 +57,8 @@ def test_a_block_holds_addresses_integers_and_floats():
 LOADER = """
 import sys
 import numpy as np
-from gpujit.kernels import native
-kernel = native.Library(native.unseal(open(sys.argv[1], "rb").read())).kernel("double")
+from gpujit.kernels import cache, native
+kernel = native.Library(cache.unseal(open(sys.argv[1], "rb").read())).kernel("double")
 x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
 kernel(native.pack_block([x, y, 4]))
 assert y.tolist() == [0, 2, 4, 6] and "numba" not in sys.modules
@@ -67,7 +67,7 @@ assert y.tolist() == [0, 2, 4, 6] and "numba" not in sys.modules
 
 def test_another_process_loads_the_object_without_numba(tmp_path):
     path = tmp_path / "plan.o"
-    path.write_bytes(native.seal(native.compile_ir([scaled("double", 2.0)])))
+    path.write_bytes(cache.seal(native.compile_ir([scaled("double", 2.0)])))
     subprocess.run([sys.executable, "-c", LOADER, str(path)], check=True, timeout=60)
 
 
@@ -91,11 +91,11 @@ def test_what_llvm_cannot_read_is_an_internal_error():
 
 
 def test_a_damaged_object_is_noticed():
-    whole = native.seal(native.compile_ir([scaled("double", 2.0)]))
-    assert native.seal(native.unseal(whole)) == whole
+    whole = cache.seal(native.compile_ir([scaled("double", 2.0)]))
+    assert cache.seal(cache.unseal(whole)) == whole
     for damaged in (whole[:-1], whole[:100] + b"?" + whole[101:], b"", b"x" + whole, whole + b"\0"):
         with pytest.raises(InternalError, match="checksum"):
-            native.unseal(damaged)
+            cache.unseal(damaged)
 
 
 def test_the_assembly_can_be_read():

@@ -1,0 +1,65 @@
+"""The order in which nodes of a block must run, and a new one that keeps it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from gpujit.ir.graph import Node
+from gpujit.passes.alias import AliasAnalysis
+from gpujit.passes.effects import is_pure
+
+T = TypeVar("T")
+
+
+def with_inner(node: Node) -> Iterator[Node]:
+    """A node and all nodes in its blocks, their returns included."""
+    yield node
+    for block in node.blocks:
+        yield block.return_node
+        for inner in block.nodes:
+            yield from with_inner(inner)
+
+
+def order_edges(nodes: Sequence[Node], alias: AliasAnalysis) -> list[tuple[Node, Node]]:
+    """Pairs of nodes, given in order, whose order must stay beyond what their values say: what acts keeps its order, and
+    what touches memory that is written keeps its place among what acts."""
+    found: list[tuple[Node, Node]] = []
+    last: Node | None = None
+    waiting: list[Node] = []
+    for node in nodes:
+        if node.kind == "prim::Constant":
+            continue
+        if not is_pure(node):
+            found += [(n, node) for n in waiting]
+            if last is not None:
+                found.append((last, node))
+            last, waiting = node, []
+        elif any(alias.is_written(v) for v in (*node.inputs, *node.outputs)):
+            if last is not None:
+                found.append((last, node))
+            waiting.append(node)
+    return found
+
+
+def ordered(vertices: Sequence[T], edges: Sequence[tuple[T, T]], key: Callable[[T], int]) -> list[T]:
+    """A topological order, the smallest key first among those that may come next."""
+    following: dict[T, list[T]] = {v: [] for v in vertices}
+    missing = dict.fromkeys(vertices, 0)
+    for a, b in edges:
+        following[a].append(b)
+        missing[b] += 1
+    # Keys may be equal, vertices need not compare.
+    rank = {v: i for i, v in enumerate(vertices)}
+    ready = [(key(v), rank[v]) for v in vertices if not missing[v]]
+    heapq.heapify(ready)
+    found: list[T] = []
+    while ready:
+        vertex = vertices[heapq.heappop(ready)[1]]
+        found.append(vertex)
+        for after in following[vertex]:
+            missing[after] -= 1
+            if not missing[after]:
+                heapq.heappush(ready, (key(after), rank[after]))
+    return found

@@ -1,0 +1,210 @@
+"""The iteration space of a group, and where each of its values lies in it.
+
+One value of the group, the anchor, gives the space: the operand of a reduction, whose reduced dims are the rows, or the
+largest result. Places spread from it through views and operators to all values whose elements lie one to one in the
+space, or, one for each row, in its outer part. Dims are split where the group sees them as several, so that no place
+needs a division.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+
+from gpujit.fuser.errors import NotFused
+from gpujit.fuser.facts import Fact, Facts
+from gpujit.fuser.geometry import Geometry
+from gpujit.fuser.places import breaks, flat, simplified
+from gpujit.fuser.tensors import elements_of, is_tensor, shape_of
+from gpujit.ir.graph import Node, Value
+from gpujit.kernels.index import Index, dim, index
+from gpujit.kernels.views import Coords
+
+# Of the anchor's dim k: the sizes of its parts, outermost first.
+Parts = tuple[tuple[int, ...], ...]
+_MOST_DIMS = 10
+
+
+class Space:
+    """The space of some nodes.
+
+    ``frame``: the anchor's sizes (dim 1 as two where rows are of groups of it); ``axes``: dims of it that make up rows;
+    ``parts``: how each is split; ``sizes``: of the program's dims, rows last; ``places``: of values.
+    Raises NotFused: the nodes share no space, or a result lies outside of it.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], outputs: Sequence[Value], facts: Facts, parts: Parts | None = None
+    ) -> None:
+        self.nodes, self.facts = nodes, facts
+        self.over_rows = [f for f in map(facts.of, nodes) if f.rows is not None]
+        self.anchor: Value
+        self.axes: tuple[int, ...] = ()
+        self.is_grouped = False
+        self._choose_anchor(outputs)
+        self.parts: Parts = parts or tuple((n,) for n in self.frame)
+        order = [(d, k) for d in range(len(self.frame)) if d not in self.axes for k in range(len(self.parts[d]))]
+        rows = [(d, k) for d in sorted(self.axes) for k in range(len(self.parts[d]))]
+        self.order = order + rows
+        self.sizes = tuple(self.parts[d][k] for d, k in self.order)
+        self.row_dims = range(len(order), len(self.order))
+        number = {part: i for i, part in enumerate(self.order)}
+        # Where a point lies along each dim of the frame.
+        self.coords: Coords = tuple(
+            flat([dim(number[d, k]) for k in range(len(sizes))], sizes) for d, sizes in enumerate(self.parts)
+        )
+        self.places: dict[Value, Coords] = {}
+        self._spread()
+        self._verify(outputs)
+
+    # The anchor
+
+    def _choose_anchor(self, outputs: Sequence[Value]) -> None:
+        best: Fact | None = None
+        for fact in self.over_rows:
+            if fact.axes:
+                best = fact
+                break
+        if best is not None:
+            self.anchor, self.axes, self.frame = best.arguments[0], best.axes, best.shape
+            self.is_grouped = best.rows is not None and best.rows.groups is not None
+            return
+        grouped = [f for f in self.over_rows if f.rows is not None and f.rows.groups is not None]
+        if grouped:
+            raise NotFused(f"{grouped[0].name} has no rows")
+        largest = max(map(elements_of, outputs))
+        found = [v for node in self.nodes for v in node.outputs if is_tensor(v) and elements_of(v) == largest]
+        self.anchor = max(found, key=lambda v: len(shape_of(v)))
+        self.frame = shape_of(self.anchor)
+
+    # Places
+
+    def _spread(self) -> None:
+        coords = self.coords
+        if self.is_grouped:
+            coords = (coords[0], coords[1] * self.frame[2] + coords[2], *coords[3:])
+        self.places[self.anchor] = coords
+        users: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in {*node.inputs, *node.outputs}:
+                users.setdefault(value, []).append(node)
+        waiting = [self.anchor]
+        while waiting:
+            for node in users.get(waiting.pop(), ()):
+                for value, at in self._reached(node):
+                    if value not in self.places:
+                        self.places[value] = tuple([simplified(c, self.sizes) for c in at])
+                        waiting.append(value)
+
+    def _reached(self, node: Node) -> Iterable[tuple[Value, Coords]]:
+        """Values of a node whose places follow from those that are known."""
+        fact, places = self.facts.of(node), self.places
+        if fact.view is not None:
+            base, maps = fact.view
+            return self._through(base, node.outputs, maps)
+        if fact.functional is None or (fact.move is not None and not fact.move.is_in_place):
+            return ()
+        if fact.rows is not None and fact.axes:
+            first = fact.arguments[0]
+            full = [v for v in (first, *node.outputs) if shape_of(v) == shape_of(first)]
+            known = next((places[v] for v in full if v in places), None)
+            if known is None:
+                return ()
+            return [(first, known), *((v, self._result_place(fact, v, known)) for v in node.outputs)]
+        if not is_tensor(node.outputs[0]):
+            return ()
+        shape = shape_of(node.outputs[0])
+        same = [v for v in (*node.inputs, *node.outputs) if is_tensor(v) and shape_of(v) == shape]
+        known = next((places[v] for v in same if v in places), None)
+        return () if known is None else [(v, known) for v in same]
+
+    def _through(
+        self, base: Value, results: Sequence[Value], maps: Sequence[Geometry]
+    ) -> Iterable[tuple[Value, Coords]]:
+        for value, m in zip(results, maps, strict=False):
+            if m.is_bijective:
+                if base in self.places:
+                    yield value, m.place_back(self.places[base])
+                elif value in self.places:
+                    yield base, m.place(self.places[value])
+
+    def _result_place(self, fact: Fact, value: Value, at: Coords) -> Coords:
+        """The place of a result, from that of the operand: full, or without the reduced dims."""
+        assert fact.rows is not None
+        shape, found = shape_of(fact.arguments[0]), shape_of(value)
+        if len(found) == len(shape):
+            if found == shape and not (fact.rows.keeps(fact.arguments) and all(shape[d] == 1 for d in fact.axes)):
+                return at
+            return tuple(index(0) if d in fact.axes else c for d, c in enumerate(at))
+        if fact.rows.groups is not None:
+            return self.coords[: len(found)]
+        return tuple(c for d, c in enumerate(at) if d not in fact.axes)
+
+    # What must hold
+
+    def _verify(self, outputs: Sequence[Value]) -> None:
+        for value in outputs:
+            if value not in self.places:
+                raise NotFused(f"{value!r} does not lie in the group's iteration space of {list(self.frame)}")
+        for fact in self.over_rows:
+            if fact.axes:
+                self.require_rows(fact)
+
+    def require_rows(self, fact: Fact) -> Coords:
+        """The place of a reduction's operand. Raises NotFused when what it reduces are not the group's rows."""
+        place = self.places.get(fact.arguments[0])
+        if place is None or not self._lies_in_rows(fact, place):
+            dims = "all dims" if len(fact.axes) == len(fact.shape) else f"dims {list(fact.axes)}"
+            raise NotFused(f"{fact.name} reduces {dims} of {fact.arguments[0]!r}, which are not the group's rows")
+        return place
+
+    def _lies_in_rows(self, fact: Fact, place: Coords) -> bool:
+        assert fact.rows is not None
+        if self.is_grouped or fact.rows.groups is not None:
+            same = self.is_grouped and fact.rows.groups is not None
+            return same and fact.shape == self.frame and place == self.places[self.anchor]
+        inner: set[int] = set()
+        outer: set[int] = set()
+        for d, c in enumerate(place):
+            (inner if d in fact.axes else outer).update(c.dims())
+        long = {d for d in self.row_dims if self.sizes[d] != 1}
+        if not long <= inner <= set(self.row_dims) or outer & long:
+            return False
+        if not fact.template.is_in_order:
+            return True
+        axes = sorted(fact.axes)
+        if fact.template.has_scan and len(long) > 1:
+            return False
+        # The same elements in the same order.
+        own = flat([place[d] for d in axes], [fact.shape[d] for d in axes])
+        rows = flat([dim(d) for d in self.row_dims], [self.sizes[d] for d in self.row_dims])
+        return self._without_short(own) == self._without_short(rows)
+
+    def _without_short(self, i: Index) -> Index:
+        """An index without the dims of size 1."""
+        return i.replace(lambda a: index(0) if a.kind == "d" and self.sizes[a.number] == 1 else None)
+
+    # Finer dims
+
+    def finer(self, places: Iterable[Index]) -> Parts | None:
+        """Parts in which these places need fewer divisions; None when there are none."""
+        may_split_rows = not any(f.axes and f.template.has_scan for f in self.over_rows)
+        cuts: dict[int, int] = {}
+        for i in places:
+            for d, inner in breaks(i, self.sizes):
+                if (d not in self.row_dims or may_split_rows) and inner < cuts.get(d, inner + 1):
+                    cuts[d] = inner
+        if not cuts or len(self.sizes) + len(cuts) > _MOST_DIMS:
+            return None
+        return tuple(tuple(self._cut(d, cuts)) for d in range(len(self.frame)))
+
+    def _cut(self, frame_dim: int, cuts: Mapping[int, int]) -> Iterable[int]:
+        for number, (d, k) in enumerate(self.order):
+            if d == frame_dim:
+                n = self.parts[d][k]
+                yield from (n // cuts[number], cuts[number]) if number in cuts else (n,)
+
+    @property
+    def points(self) -> int:
+        """How many points it has."""
+        return prod(self.sizes)

@@ -1,0 +1,40 @@
+"""A process that compiles kernels for another one: nests come in on standard input, object files go out."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+
+from gpujit.kernels.build import DONE, FAILED, REFUSED, build, greeting, receive, send
+from gpujit.kernels.cpu_ops import NotRendered
+from gpujit.support.errors import InternalError
+
+
+def main() -> None:
+    """Serve until the parent closes the pipe or is gone."""
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    # Nothing else may write among the answers.
+    os.dup2(2, 1)
+    send(answers, greeting())
+    while True:
+        try:
+            nest, name = pickle.loads(receive(requests))
+        except EOFError:
+            break
+        try:
+            found = build(nest, name)
+        except NotRendered as fault:
+            send(answers, REFUSED)
+            send(answers, fault.message.encode())
+        except InternalError as fault:
+            send(answers, FAILED)
+            send(answers, fault.message.encode())
+        else:
+            send(answers, DONE)
+            send(answers, found.image)
+            send(answers, found.source.encode())
+    sys.stderr.flush()
+    # Nothing is left to tidy up, and the parent waits.
+    os._exit(0)

@@ -1,0 +1,165 @@
+"""Where a kernel comes from: this process has it, or the cache on disk, or it is compiled.
+
+Equal nests share one kernel, whichever models they belong to. Code that is loaded stays for the life of the process, so
+an address never goes stale.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from gpujit.kernels import build, cache
+from gpujit.kernels.cpu_nest import Nest
+from gpujit.kernels.native import Library, host_key
+from gpujit.support.errors import InternalError
+
+
+@dataclass
+class Counters:
+    """Kernels asked for: found in this process, loaded from disk, compiled, impossible."""
+
+    shared: int = 0
+    loaded: int = 0
+    compiled: int = 0
+    refused: int = 0
+
+
+counters = Counters()
+# Addresses by the text of a nest; one that is not done is being made by some thread.
+_kernels: dict[str, Future[int]] = {}
+_lock = threading.Lock()
+_libraries: list[Library] = []
+
+
+def _after_fork() -> None:
+    """What other threads of the parent were making is made by nobody here."""
+    global _lock
+    _lock = threading.Lock()
+    for key, found in list(_kernels.items()):
+        if not found.done():
+            del _kernels[key]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def symbol(key: str) -> str:
+    """The function's name in the object file of a kernel."""
+    return f"gpujit_{key[:32]}"
+
+
+def address(nest: Nest) -> int:
+    """The address of the nest's kernel. Raises NotRendered, InternalError."""
+    found = _kernels.get(nest.key)
+    if found is None:
+        found = _ask([nest])[0]
+    else:
+        counters.shared += 1
+    return found.result()
+
+
+def prepare(nests: Iterable[Nest]) -> None:
+    """Have the kernels of a plan ready, from one file, or compiled side by side. Those that cannot be are left out."""
+    for found in _ask(list(nests)):
+        found.exception()
+
+
+def _ask(nests: Sequence[Nest]) -> list[Future[int]]:
+    """The kernels of all nests; returns when those that nobody had are made."""
+    wanted = {nest.key: nest for nest in nests}
+    mine: dict[str, Future[int]] = {}
+    found = {}
+    with _lock:
+        for text in wanted:
+            known = _kernels.get(text)
+            if known is None:
+                known = mine[text] = _kernels[text] = Future()
+            else:
+                counters.shared += 1
+            found[text] = known
+    if mine:
+        try:
+            _make(wanted, mine)
+        except BaseException as fault:
+            _give_up(mine, fault)
+            raise
+    return [found[nest.key] for nest in nests]
+
+
+def _give_up(mine: dict[str, Future[int]], fault: BaseException) -> None:
+    for text, future in mine.items():
+        if not future.done():
+            _kernels.pop(text, None)
+            stopped = InternalError("interrupted while compiling")
+            future.set_exception(fault if isinstance(fault, Exception) else stopped)
+
+
+def _make(wanted: dict[str, Nest], mine: dict[str, Future[int]]) -> None:
+    """Fulfil what this thread has promised. ``wanted`` are all kernels of the plan, by which its pack is named."""
+    host = host_key()
+    keys = {text: cache.key_of(text, host) for text in wanted}
+    store = cache.store()
+    packed: dict[str, bytes] = {}
+    stored: dict[str, bytes] = {}
+    if store is not None:
+        packed = store.get_pack(list(keys.values())) if len(wanted) > 1 else {}
+        for text in mine:
+            image = packed.get(keys[text]) or store.get(keys[text])
+            if image is not None:
+                stored[text] = image
+    if stored:
+        try:
+            _load(stored, keys, mine)
+            counters.loaded += len(stored)
+        except InternalError as fault:
+            # As it was written, but this process cannot use it.
+            cache.log.warning("kernels from the cache are compiled again: %s", fault.message)
+            stored = {}
+    missing = [text for text in mine if text not in stored]
+    built = build.build_all([wanted[text] for text in missing], [symbol(keys[text]) for text in missing])
+    images: dict[str, bytes] = {}
+    for text, result in zip(missing, built, strict=True):
+        if isinstance(result, InternalError):
+            counters.refused += 1
+            _kernels.pop(text, None)
+            mine[text].set_exception(result)
+            continue
+        images[text] = result.image
+        if store is not None:
+            store.put(keys[text], result.image, result.source)
+    if images:
+        _load(images, keys, mine)
+        counters.compiled += len(images)
+    if store is not None and len(wanted) > 1 and not packed:
+        _pack(store, keys, stored | images)
+
+
+def _pack(store: cache.Store, keys: dict[str, str], images: dict[str, bytes]) -> None:
+    """Keep the kernels of a plan in one file, those included that this process had already."""
+    found = {}
+    for text, key in keys.items():
+        image = images.get(text) or store.get(key)
+        if image is not None:
+            found[key] = image
+    store.put_pack(list(keys.values()), found)
+
+
+def _load(images: dict[str, bytes], keys: dict[str, str], mine: dict[str, Future[int]]) -> None:
+    """Load object files and say where their kernels are. Raises InternalError."""
+    with _lock:
+        if not _libraries:
+            _libraries.append(Library())
+        try:
+            _libraries[-1].add(*images.values())
+            found = {text: _libraries[-1].address(symbol(keys[text])) for text in images}
+        except (InternalError, KeyError) as fault:
+            # It may hold some of the names now; the next ones go to another one.
+            _libraries.append(Library())
+            raise fault if isinstance(fault, InternalError) else InternalError(f"a kernel lacks {fault}") from None
+    for text, at in found.items():
+        mine[text].set_result(at)

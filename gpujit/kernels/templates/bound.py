@@ -1,0 +1,84 @@
+"""A template for arrays of certain sizes and strides: compiled once for equal texts, run by the worker team."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+import numpy as np
+
+from gpujit.kernels.native import TIDY, Library, compile_ir
+from gpujit.kernels.target import host
+from gpujit.kernels.team import team
+
+LINE = 64
+LIMIT = 4096
+
+_kernels: OrderedDict[Hashable, Library] = OrderedDict()
+_lock = threading.Lock()
+
+
+def template_address(key: Hashable, render: Callable[[], str]) -> int:
+    """The address of the kernel known as ``key``, rendered and compiled when it is new."""
+    key = (key, host())
+    with _lock:
+        found = _kernels.get(key)
+    if found is None:
+        found = Library(compile_ir([render()], optimise=TIDY))
+        with _lock:
+            found = _kernels.setdefault(key, found)
+    return found.address("kernel")
+
+
+def aligned(shape: int | Sequence[int], dtype: type = np.float32) -> np.ndarray:
+    """A new array of zeros that begins on a cache line's border."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    room = np.zeros(size + LINE, np.uint8)
+    start = -room.ctypes.data % LINE
+    return room[start : start + size].view(dtype).reshape(shape)
+
+
+class BoundTemplate:
+    """A kernel with all words of its block but the addresses of arrays.
+
+    ``scratch_bytes`` is what each part needs of memory; ``arrays`` names the block's slots for the arrays of a call, and
+    ``constants`` gives those that belong to the kernel: packed weights, tables. Threads may call one at the same time.
+    """
+
+    def __init__(
+        self,
+        address: int,
+        slots: Sequence[str],
+        words: Mapping[str, int],
+        arrays: Sequence[str],
+        scratch_bytes: int = 0,
+        constants: Mapping[str, np.ndarray] | None = None,
+        is_small: bool = False,
+    ) -> None:
+        self.address, self.arrays = address, tuple(arrays)
+        self.constants = dict(constants or {})
+        self.scratch_bytes = -(-scratch_bytes // LINE) * LINE
+        self.is_small = is_small
+        self.words = np.zeros(len(slots), np.int64)
+        self.slots = {name: k for k, name in enumerate(slots)}
+        for name, value in words.items():
+            self.words[self.slots[name]] = value
+        for name, constant in self.constants.items():
+            self.words[self.slots[name]] = constant.ctypes.data
+        if "scratch_bytes" in self.slots:
+            self.words[self.slots["scratch_bytes"]] = self.scratch_bytes
+        self._places = [self.slots[name] for name in self.arrays]
+        self._function = np.array([address], np.int64)
+
+    def __call__(self, *arrays: np.ndarray) -> None:
+        """Run on arrays of the geometry that was bound, in the order of ``arrays``."""
+        block = self.words.copy()
+        for place, x in zip(self._places, arrays, strict=True):
+            block[place] = x.__array_interface__["data"][0]
+        parts = team()
+        if self.scratch_bytes:
+            scratch = np.empty(self.scratch_bytes * parts.size + LINE, np.uint8)
+            start = scratch.ctypes.data
+            block[self.slots["scratch"]] = -(-start // LINE) * LINE
+        parts.launch(self._function, block, alone=self.is_small)

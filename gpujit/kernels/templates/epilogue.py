@@ -1,0 +1,49 @@
+"""What a template does to its sums before it stores them: scale, bias, residual, activation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gpujit.kernels.math import FUNCTIONS
+from gpujit.kernels.vector import Emitter, Vector
+from gpujit.support.errors import ArgumentError
+
+
+class Epilogue(NamedTuple):
+    """``activation(sum + bias + residual)``; with ``residual_last`` it is ``activation(sum + bias) + residual``."""
+
+    bias: bool = False
+    residual: bool = False
+    activation: str | None = None
+    residual_last: bool = False
+
+    def check(self) -> None:
+        """Raises ArgumentError for an activation that there is no code for."""
+        if self.activation is not None and self.activation not in ACTIVATIONS:
+            raise ArgumentError(f"activation {self.activation!r}: there are {', '.join(ACTIVATIONS)}")
+
+    def apply(self, e: Emitter, x: Vector, bias: Vector | None, residual: Vector | None) -> Vector:
+        """The finished values of a vector of sums."""
+        if bias is not None:
+            x = x + bias
+        if residual is not None and not self.residual_last:
+            x = x + residual
+        if self.activation is not None:
+            x = ACTIVATIONS[self.activation](e, x)
+        if residual is not None and self.residual_last:
+            x = x + residual
+        return x
+
+
+def _named(name: str) -> Callable[[Emitter, Vector], Vector]:
+    return lambda e, x: FUNCTIONS[name](e, x)
+
+
+ACTIVATIONS: dict[str, Callable[[Emitter, Vector], Vector]] = {
+    "relu": lambda e, x: e.maximum(x, 0.0),
+    "relu6": lambda e, x: e.clamp(x, 0.0, 6.0),
+    "hardsigmoid": lambda e, x: e.clamp(x + 3.0, 0.0, 6.0) * (1 / 6),
+    "hardswish": lambda e, x: x * e.clamp(x + 3.0, 0.0, 6.0) * (1 / 6),
+    **{name: _named(name) for name in ("gelu", "gelu_tanh", "silu", "sigmoid", "tanh")},
+}

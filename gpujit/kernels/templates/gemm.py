@@ -1,0 +1,275 @@
+"""Matrix products: C[b] = epilogue(scale * A[b] @ B[b]), B packed once (weights) or on the way (two arrays of a run).
+
+B lies in panels [N / tile][K][tile], zeros beyond N, so that the inner loop reads it in order; rows of A are read in place, one
+number at a time for all columns of a register tile. The register tile is chosen for the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite import ir
+
+from gpujit.kernels.target import host
+from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
+from gpujit.kernels.templates.bound import BoundTemplate, aligned, template_address
+from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.vector import I32, Vector
+from gpujit.support.errors import ArgumentError
+
+SLOTS = (
+    "a", "b", "c", "bias", "residual",
+    "batch", "inner", "m", "n", "k", "panels", "chunks", "chunk",
+    # In elements. A batch has two levels (batch / inner, inner), such as sequences and heads.
+    "a_outer", "a_inner", "a_m", "a_k", "b_outer", "b_inner", "b_k", "b_n", "c_outer", "c_inner", "c_m",
+    "r_outer", "r_inner", "r_m", "scale", "scratch", "scratch_bytes",
+)  # fmt: skip
+# Operations below which one thread is as quick as the team.
+WORTH_A_TEAM = 400_000
+# Floats of B, of a panel, ahead of which the next ones are asked for.
+AHEAD = 1024
+
+
+class GemmSpec(NamedTuple):
+    """The code of a product: a register tile of ``rows`` by ``vectors``, and how B lies.
+
+    ``source`` of B: "packed", "rows" (b_n is 1) or "columns" (b_k is 1).
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+    source: str
+    is_scaled: bool
+    epilogue: Epilogue
+
+    @property
+    def tile(self) -> int:
+        return self.vectors * self.lanes
+
+
+def pack(weights: np.ndarray, tile: int) -> np.ndarray:
+    """[K, N] as panels [ceil(N / tile)][K][tile]."""
+    k, n = weights.shape
+    panels = -(-n // tile)
+    packed = aligned((panels, k, tile))
+    for p in range(panels):
+        part = weights[:, p * tile : (p + 1) * tile]
+        packed[p, :, : part.shape[1]] = part
+    return packed
+
+
+def render(spec: GemmSpec) -> str:
+    """The kernel's LLVM IR."""
+    texts: list[str] = []
+    with template(SLOTS, texts) as k:
+        _write(k, spec)
+    return texts[0]
+
+
+def _write(k: TemplateBody, spec: GemmSpec) -> None:
+    for name in SLOTS[5:-2]:
+        k.word(name)
+    panels, chunks, inner, tile = k.word("panels"), k.word("chunks"), k.word("inner"), spec.tile
+    a, b, c, residual = (k.array(name) for name in ("a", "b", "c", "residual"))
+    buffer = k.buffer(spec.rows * tile)
+    low, high = k.share(k.word("batch") * panels * chunks)
+    depth = k.word("k")
+    with k.loop(low, high) as task:
+        above = k.quotient(task, chunks)
+        index = k.quotient(above, panels)
+        panel = above - index * panels
+        outer = k.quotient(index, inner)
+        within = index - outer * inner
+
+        def place(name: str) -> Vector:
+            return outer * k.word(f"{name}_outer") + within * k.word(f"{name}_inner")
+
+        columns = k.smaller(k.word("n") - panel * tile, tile)
+        if spec.source == "packed":
+            panel_at = k.at(b, panel * depth * tile)
+        else:
+            panel_at = k.scratch()
+            _pack_panel(k, spec, k.at(b, place("b") + panel * tile * k.word("b_n")), panel_at, columns)
+        start = (task - above * chunks) * k.word("chunk")
+        stop = k.smaller(start + k.word("chunk"), k.word("m"))
+        a_at, c_at = k.at(a, place("a")), k.at(c, place("c") + panel * tile)
+        r_at = k.at(residual, place("r") + panel * tile) if spec.epilogue.residual else None
+        with k.loop(start, stop, spec.rows) as m:
+            last = k.word("m") - 1
+            # Rows beyond the last are the last one again; they are not stored.
+            rows = [k.at(a_at, k.smaller(m + r, last) * k.word("a_m")) for r in range(spec.rows)]
+
+            def right(i: Vector, v: int) -> Vector:
+                if v == 0 and spec.source == "packed" and spec.rows <= 4:
+                    k.e.prefetch(panel_at, (i * tile + AHEAD).value, "float32")
+                    if tile * 4 > 64:
+                        k.e.prefetch(panel_at, (i * tile + AHEAD + 16).value, "float32")
+                return k.floats(panel_at, i * tile + v * spec.lanes, spec.lanes)
+
+            step = k.word("a_k")
+            sums = multiply_tile(
+                k, spec.rows, spec.vectors, spec.lanes, depth, lambda i, r: k.floats(rows[r], i * step, 1), right
+            )
+            for r, row in enumerate(sums):
+                for v, x in enumerate(row):
+                    k.put(buffer, r * tile + v * spec.lanes, x)
+            with k.loop(0, k.smaller(stop - m, spec.rows)) as r:
+                _finish(k, spec, buffer, r, m + r, columns, panel * tile, c_at, r_at)
+
+
+def _finish(
+    k: TemplateBody,
+    spec: GemmSpec,
+    buffer: ir.Value,
+    r: Vector,
+    m: Vector,
+    columns: Vector,
+    first: Vector,
+    c_at: ir.Value,
+    r_at: ir.Value,
+) -> None:
+    """Row ``r`` of the buffer through the epilogue to row ``m`` of C."""
+    masks = [k.e.tail_mask(columns - v * spec.lanes, spec.lanes) for v in range(spec.vectors)]
+    for v, mask in enumerate(masks):
+        at = v * spec.lanes
+        x = k.floats(buffer, r * spec.tile + at, spec.lanes)
+        if spec.is_scaled:
+            scale = k.e.cast(k.float(k.slots["scale"]), "float32")
+            x = x * k.e.broadcast(scale, spec.lanes)
+        bias = k.floats(k.array("bias"), first + at, spec.lanes, mask) if spec.epilogue.bias else None
+        other = k.floats(r_at, m * k.word("r_m") + at, spec.lanes, mask) if spec.epilogue.residual else None
+        k.put(c_at, m * k.word("c_m") + at, spec.epilogue.apply(k.e, x, bias, other), mask)
+
+
+def _pack_panel(k: TemplateBody, spec: GemmSpec, source: ir.Value, panel: ir.Value, columns: Vector) -> None:
+    """One panel of B, with zeros beyond the last column."""
+    lanes = spec.lanes
+    masks = [k.e.tail_mask(columns - v * lanes, lanes) for v in range(spec.vectors)]
+    if spec.source == "rows":
+        with k.loop(0, k.word("k")) as i:
+            for v, mask in enumerate(masks):
+                k.put(panel, i * spec.tile + v * lanes, k.floats(source, i * k.word("b_k") + v * lanes, lanes, mask))
+        return
+    # Columns of B are rows in memory: squares are read along them and turned.
+    depth, step = k.word("k"), k.word("b_n")
+    whole = depth & -lanes
+    with k.loop(0, k.word("n") * 0 + spec.vectors) as v:
+        first = v * lanes
+        left = k.larger(columns - first, 0)
+        places = [k.at(source, k.smaller(first + q, k.larger(columns - 1, 0)) * step) for q in range(lanes)]
+        mask = k.e.tail_mask(left, lanes)
+        with k.loop(0, whole, lanes) as i:
+            square = transposed([k.floats(p, i, lanes) for p in places], k)
+            for q, x in enumerate(square):
+                k.put(panel, (i + q) * spec.tile + first, x)
+        stride = k.e.iota("int64", lanes) * k.e.broadcast(step, lanes)
+        with k.loop(whole, depth) as i:
+            x = k.e.gather(k.at(source, first * step + i), stride, "float32", mask)
+            k.put(panel, i * spec.tile + first, x)
+
+
+def transposed(rows: Sequence[Vector], k: TemplateBody) -> list[Vector]:
+    """The columns of a square of vectors, by exchanging halves of ever smaller blocks."""
+    rows = list(rows)
+    n = len(rows)
+    block = n // 2
+    while block:
+        low = [q if q & block == 0 else n + q - block for q in range(n)]
+        high = [q + block if q & block == 0 else n + q for q in range(n)]
+        orders = [ir.Constant(ir.VectorType(I32, n), order) for order in (low, high)]
+        made = list(rows)
+        for q in range(n):
+            if q & block == 0:
+                x, y = rows[q], rows[q + block]
+                made[q] = x._new(k.builder.shuffle_vector(x.value, y.value, orders[0]))
+                made[q + block] = x._new(k.builder.shuffle_vector(x.value, y.value, orders[1]))
+        rows = made
+        block //= 2
+    return rows
+
+
+class Gemm(NamedTuple):
+    """A product of M rows, N columns, depth K for ``batch`` pairs; strides in elements, as the slots have them.
+
+    Batch index ``q`` lies at ``q // inner * outer stride + q % inner * inner stride``. ``b`` is None for packed weights.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: Sequence[int]  # outer, inner, m, k
+    c: Sequence[int]  # outer, inner, m
+    b: Sequence[int] | None = None  # outer, inner, k, n
+    r: Sequence[int] = (0, 0, 0)
+    batch: int = 1
+    inner: int = 1
+    scale: float | None = None
+    epilogue: Epilogue = Epilogue()
+
+
+def rows_for(m: int, most: int) -> int:
+    """Rows of a register tile, such that the last tile wastes least."""
+    if m <= most:
+        return m
+    # A larger tile reads B less often, so it wins where the waste is equal.
+    return min(range(most, most // 2, -1), key=lambda r: -(-m // r) * r + m // r)
+
+
+def plan(gemm: Gemm) -> GemmSpec:
+    """The register tile for this machine. Raises ArgumentError for an impossible product."""
+    if min(gemm.m, gemm.n, gemm.k, gemm.batch) < 1:
+        raise ArgumentError(f"a product of {gemm.m} x {gemm.k} and {gemm.k} x {gemm.n} has nothing to compute")
+    gemm.epilogue.check()
+    lanes = host().width
+    # 32 registers with AVX-512 (and NEON), else 16: sums, a row of B and the broadcast number live there.
+    vectors, most = (2, 12) if lanes == 16 else (2, 6)
+    source = "packed" if gemm.b is None else "rows" if gemm.b[3] == 1 else "columns"
+    if gemm.b is not None and gemm.b[2] != 1 and gemm.b[3] != 1:
+        raise ArgumentError(f"B has strides {gemm.b[2]} and {gemm.b[3]}; one of the two must be 1")
+    return GemmSpec(rows_for(gemm.m, most), vectors, lanes, source, gemm.scale is not None, gemm.epilogue)
+
+
+def bind(gemm: Gemm, weights: np.ndarray | None = None, bias: np.ndarray | None = None) -> BoundTemplate:
+    """The kernel to call with (a, c), with b before c for a product of two arrays, and a residual last.
+
+    ``weights`` is [K, N] of any strides. Raises ArgumentError.
+    """
+    spec = plan(gemm)
+    if (weights is None) != (gemm.b is not None) or (bias is None) == gemm.epilogue.bias:
+        raise ArgumentError("weights, bias and the product's description do not fit each other")
+    panels = -(-gemm.n // spec.tile)
+    tiles = -(-gemm.m // spec.rows)
+    # A chunk of rows shares a panel of B. A panel that is packed on the way should serve all rows.
+    chunk = tiles if gemm.b is not None or panels * gemm.batch >= 8 else -(-tiles // 8)
+    words = {
+        "batch": gemm.batch, "inner": gemm.inner, "m": gemm.m, "n": gemm.n, "k": gemm.k, "panels": panels,
+        "chunks": -(-tiles // chunk), "chunk": chunk * spec.rows,
+    }  # fmt: skip
+    names = {
+        "a": ("outer", "inner", "m", "k"),
+        "b": ("outer", "inner", "k", "n"),
+        "c": ("outer", "inner", "m"),
+        "r": ("outer", "inner", "m"),
+    }
+    for array, strides in (("a", gemm.a), ("b", gemm.b or ()), ("c", gemm.c), ("r", gemm.r)):
+        words |= {f"{array}_{name}": stride for name, stride in zip(names[array], strides)}
+    if gemm.scale is not None:
+        words["scale"] = int(np.float64(gemm.scale).view(np.int64))
+    constants = {}
+    if weights is not None:
+        constants["b"] = pack(weights, spec.tile)
+    if bias is not None:
+        constants["bias"] = np.ascontiguousarray(bias, np.float32)
+    arrays = ["a", *(["b"] if gemm.b is not None else []), "c", *(["residual"] if gemm.epilogue.residual else [])]
+    return BoundTemplate(
+        template_address(("gemm", spec), lambda: render(spec)),
+        SLOTS,
+        words,
+        arrays,
+        scratch_bytes=gemm.k * spec.tile * 4 if gemm.b is not None else 0,
+        constants=constants,
+        is_small=gemm.batch * gemm.m * gemm.n * gemm.k < WORTH_A_TEAM or panels * gemm.batch * words["chunks"] < 2,
+    )
