@@ -158,6 +158,17 @@ def cases() -> list[Case]:
     return found
 
 
+class _Function(torch.nn.Module):
+    """A function as a module, which can be saved."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(*inputs)
+
+
 # The sides ----------------------------------------------------------------------------------------------------------
 
 
@@ -224,23 +235,27 @@ def numexpr_peer(case: Case) -> Callable[[], Any] | None:
 # Measuring ----------------------------------------------------------------------------------------------------------
 
 
+# With one thread the processor's time is measured, which other programs on the machine disturb less.
+clock = time.process_time if _threads == "1" else time.perf_counter
+
+
 def times(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     """Median microseconds of a call of each side, in interleaved rounds."""
     counts = {}
     for name, call in sides.items():
         for _ in range(3):
             call()
-        start = time.perf_counter()
+        start = clock()
         call()
-        counts[name] = max(1, int(SHORTEST / max(time.perf_counter() - start, 1e-7)))
+        counts[name] = max(1, int(SHORTEST / max(clock() - start, 1e-7)))
     found: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, call in sides.items():
             n = counts[name]
-            start = time.perf_counter()
+            start = clock()
             for _ in range(n):
                 call()
-            found[name].append((time.perf_counter() - start) / n)
+            found[name].append((clock() - start) / n)
     return {name: median(t) * 1e6 for name, t in found.items()}
 
 
@@ -248,9 +263,9 @@ def measure(case: Case, peers: list[str], rounds: int) -> dict[str, Any]:
     """A row of the table."""
     with tempfile.TemporaryDirectory() as folder, torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        traced = torch.jit.trace(case.function, case.inputs, check_trace=False)
+        traced = torch.jit.trace(_Function(case.function).eval(), case.inputs, check_trace=False)
         path = Path(folder) / "case.pt"
-        torch.jit.save(traced, path)
+        torch.jit.save(traced, str(path))
         sides = {"gpujit": ours(case, path)}
         for name in peers:
             call = peer(name, case, traced)

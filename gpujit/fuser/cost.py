@@ -1,8 +1,8 @@
 """What fusing is worth: limits of a group, and a simple model of time in nanoseconds.
 
 The numbers were measured on one core of an x86-64 machine with AVX2; only their ratios matter, and those are much the
-same elsewhere. An operator that runs by itself pays for its call and for one pass over memory for each instruction; a
-kernel pays for its call, for its instructions, which run many elements at a time, and for what it reads and writes once.
+same elsewhere. An operator that runs by itself pays for its call and for one pass over memory for each instruction. A
+kernel pays for its call, for its instructions, which run many elements at a time, and for reading and writing once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ MAX_NODES = 48
 SMALL = 8192
 
 # A kernel's call, and an operator's.
-CALL = 3000.0
-OPERATOR = 3500.0
+CALL = 2700.0
+OPERATOR = 1800.0
+# How many array operations one over rows consists of, at least.
+ROW_OPERATIONS = 3
 # A byte that goes through memory, in a kernel and as an operator's operand.
 BYTE = 0.04
 # An instruction for one element, in a kernel and as an array operation.
@@ -38,7 +40,8 @@ ANYWHERE = 16
 def alone(fact: Fact) -> float:
     """Time of a node that runs as an operator."""
     moved = sum(bytes_of(v) for v in (*fact.node.inputs, *fact.node.outputs) if is_tensor(v))
-    return OPERATOR + moved * BYTE + fact.points * fact.cost * ARRAY_INSTRUCTION
+    calls = ROW_OPERATIONS if fact.reduces else 1
+    return OPERATOR * calls + moved * BYTE + fact.points * fact.cost * ARRAY_INSTRUCTION
 
 
 def fused(lowered: Lowered) -> float:

@@ -27,6 +27,7 @@ class Fact:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.op: Op | None = entry_of(node)
+        self.why_no_view = ""
         self.functional: Op | None = None if self.op is None else self.op.derived_from or self.op
 
     @property
@@ -49,7 +50,8 @@ class Fact:
             return None
         try:
             return geometry_of(self.node, self.op, self.arguments)
-        except NotFused:
+        except NotFused as fault:
+            self.why_no_view = str(fault)
             return None
 
     @cached_property

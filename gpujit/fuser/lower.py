@@ -34,8 +34,8 @@ _ROUNDS = 4
 class Lowered:
     """A group's program with the numbers of its call.
 
-    ``inputs`` are the values to pass, in order; ``outputs`` the values it makes, each in a fresh contiguous array of its
-    type's shape and dtype; sizes and params are those of the shapes in the graph. ``divisions``: how many of its
+    ``inputs`` are the values to pass, in order; ``outputs`` the values it makes, each in a fresh contiguous array of
+    its type's shape and dtype; sizes and params are those of the shapes in the graph. ``divisions``: how many of its
     accesses divide to find an element.
     """
 
@@ -56,7 +56,11 @@ def lower(nodes: Sequence[Node], outputs: Sequence[Value], facts: Facts | None =
     parts = None
     try:
         for _ in range(_ROUNDS):
-            lowering = _Lowering(Space(nodes, outputs, facts, parts), nodes, outputs, facts)
+            space = Space(nodes, outputs, facts, parts)
+            parts = space.without_idle(outputs)
+            if parts is not None:
+                space = Space(nodes, outputs, facts, parts)
+            lowering = _Lowering(space, nodes, outputs, facts)
             found = lowering.run()
             parts = lowering.space.finer(lowering.used)
             if parts is None:
@@ -64,6 +68,14 @@ def lower(nodes: Sequence[Node], outputs: Sequence[Value], facts: Facts | None =
     except (RecordError, TileError, OpError) as fault:
         raise NotFused(fault.message) from fault
     return found
+
+
+def require_rows(nodes: Sequence[Node], outputs: Sequence[Value], facts: Facts) -> None:
+    """Raise NotFused when ``lower`` would because rows are read elsewhere than they are computed."""
+    try:
+        _Lowering(Space(nodes, outputs, facts), nodes, outputs, facts).stores()
+    except (RecordError, OpError) as fault:
+        raise NotFused(fault.message) from fault
 
 
 class _Lowering(Pull):
@@ -79,11 +91,15 @@ class _Lowering(Pull):
         self._numbers: dict[Value, int] = {}
         self._params: dict[int, Index] = {}
 
-    def run(self) -> Lowered:
+    def stores(self) -> None:
+        """Pull all outputs."""
         for value in self.outputs:
             at = self.space.places[value]
             x = self.pull(value, at, None)
             self.builder.store(self.builder.output(dtype_of(value), len(at)), self.access(at), x)
+
+    def run(self) -> Lowered:
+        self.stores()
         program = self.builder.finish()
         inputs, outputs = tuple(self._numbers), tuple(self.outputs)
         return Lowered(program, inputs, outputs, self.space.sizes, tuple(self._params), self.divisions)

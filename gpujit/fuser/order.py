@@ -23,8 +23,10 @@ def with_inner(node: Node) -> Iterator[Node]:
 
 
 def order_edges(nodes: Sequence[Node], alias: AliasAnalysis) -> list[tuple[Node, Node]]:
-    """Pairs of nodes, given in order, whose order must stay beyond what their values say: what acts keeps its order, and
-    what touches memory that is written keeps its place among what acts."""
+    """Pairs of nodes, given in order, whose order must stay beyond what their values say.
+
+    What acts keeps its order, and what touches memory that is written keeps its place among what acts.
+    """
     found: list[tuple[Node, Node]] = []
     last: Node | None = None
     waiting: list[Node] = []

@@ -1,9 +1,9 @@
 """Which nodes of a block become one kernel: groups grow along the edges that save the most memory traffic.
 
-Units are nodes that compute; what is between them (views, lists of operands, factories) belongs to whoever reads it. Two
-units merge when the result is convex (no path leaves it and comes back), small enough, lies in one iteration space, and
-computing elements again costs less than storing and reading them. First units merge with those they read, then those that
-read the same, then small ones that share nothing. Everything follows from the graph; nothing is measured here.
+Units are nodes that compute; what is between them (views, lists of operands, factories) belongs to whoever reads it.
+Two units merge when the result is convex (no path leaves it and comes back), small enough, lies in one iteration space,
+and computing elements again costs less than storing and reading them. First units merge with those they read, then
+those that read the same, then small ones that share nothing. All follows from the graph; nothing is measured here.
 
 Source: the greedy merging follows what XLA and Inductor describe (producers into consumers, largest savings first).
 """
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from gpujit.fuser import cost
 from gpujit.fuser.convex import Reach
 from gpujit.fuser.errors import NotFused
 from gpujit.fuser.facts import Fact, Facts
-from gpujit.fuser.lower import Lowered, lower
+from gpujit.fuser.lower import Lowered, lower, require_rows
 from gpujit.fuser.order import order_edges, with_inner
 from gpujit.fuser.space import Space
 from gpujit.fuser.tensors import bytes_of, elements_of, is_tensor, shape_of
@@ -126,7 +127,7 @@ class _Partitioner:
         if op is None or functional is None or not any(map(is_tensor, node.outputs)):
             return ""
         if functional.kind != "pointwise" and fact.move is None and fact.rows is None:
-            return f"{op.full_name} runs as a library operator"
+            return fact.why_no_view or f"{op.full_name} runs as a library operator"
         if any(a.is_write for a in op.schema.arguments):
             return f"{op.full_name} writes into its argument"
         if not is_pure(node):
@@ -136,6 +137,8 @@ class _Partitioner:
                 return f"{op.full_name} reads or makes {value!r}, which is written"
         try:
             fact.require()
+            for read in self.reads(node)[0]:
+                bytes_of(read.value)
         except NotFused as fault:
             return str(fault)
         return None
@@ -230,7 +233,7 @@ class _Partitioner:
                 if not read.value.is_constant and elements_of(read.value) > 1:
                     readers.setdefault(read.value, []).append(node)
         for nodes in sorted(readers.values(), key=lambda nodes: self.position[nodes[0]]):
-            for a, b in zip(nodes, nodes[1:], strict=False):
+            for a, b in pairwise(nodes):
                 first, second = self.unit_of[a], self.unit_of[b]
                 if first is not second and self.points(first) == self.points(second):
                     self.tried(a, b, is_quiet=True)
@@ -280,7 +283,7 @@ class _Partitioner:
         try:
             if moves and any(f.reduces for f in facts):
                 # Rows may be read elsewhere than they are computed, which shows when it is all pulled.
-                lower(nodes, outputs, self.facts)
+                require_rows(nodes, outputs, self.facts)
             else:
                 Space(nodes, outputs, self.facts)
         except NotFused as fault:

@@ -1,4 +1,4 @@
-"""Index expressions over dims of known sizes: taken apart where the sizes show how, and where a finer dim would help."""
+"""Index expressions over dims of known sizes: simpler where the sizes show how, and where finer dims would help."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _apart(atom: Atom, sizes: Sequence[int]) -> Index:
             else:
                 rest = rest + Index(((product, factor),))
         low, high = bounds(rest, sizes)
-        if 0 <= low and high < n:
+        if low >= 0 and high < n:
             return whole if atom.kind == DIV else rest
     return div(a, b) if atom.kind == DIV else mod(a, b)
 

@@ -43,9 +43,8 @@ class Space:
         self.is_grouped = False
         self._choose_anchor(outputs)
         self.parts: Parts = parts or tuple((n,) for n in self.frame)
-        order = [(d, k) for d in range(len(self.frame)) if d not in self.axes for k in range(len(self.parts[d]))]
-        rows = [(d, k) for d in sorted(self.axes) for k in range(len(self.parts[d]))]
-        self.order = order + rows
+        order = [(d, k) for d, sizes in enumerate(self.parts) if d not in self.axes for k in range(len(sizes))]
+        self.order = order + [(d, k) for d in sorted(self.axes) for k in range(len(self.parts[d]))]
         self.sizes = tuple(self.parts[d][k] for d, k in self.order)
         self.row_dims = range(len(order), len(self.order))
         number = {part: i for i, part in enumerate(self.order)}
@@ -184,7 +183,22 @@ class Space:
         """An index without the dims of size 1."""
         return i.replace(lambda a: index(0) if a.kind == "d" and self.sizes[a.number] == 1 else None)
 
-    # Finer dims
+    # Other dims
+
+    def without_idle(self, outputs: Sequence[Value]) -> Parts | None:
+        """Parts without the dims of size 1 that a result does not name (a kernel must know that its points are apart);
+        None when there are none."""
+        named = [frozenset().union(*(c.dims() for c in self.places[v])) for v in outputs]
+        idle = {d for d, n in enumerate(self.sizes) if n == 1 and any(d not in dims for dims in named)}
+        if len(self.row_dims) == len(idle.intersection(self.row_dims)):
+            idle -= set(self.row_dims)
+        if not idle:
+            return None
+        parts: list[tuple[int, ...]] = [()] * len(self.frame)
+        for number, (d, k) in enumerate(self.order):
+            if number not in idle:
+                parts[d] += (self.parts[d][k],)
+        return tuple(parts)
 
     def finer(self, places: Iterable[Index]) -> Parts | None:
         """Parts in which these places need fewer divisions; None when there are none."""

@@ -28,7 +28,8 @@ _LIMIT = 8192
 
 @dataclass(frozen=True)
 class Template:
-    """``results`` and ``checks`` as ``ops.record`` gives them, over leaves: ``leaves[i]`` stands for argument i."""
+    """``results`` and ``checks`` as ``ops.record`` gives them, over leaves: ``leaves[i]`` stands for an element of
+    argument i. An argument that only its dtype or shape is asked of has none."""
 
     results: tuple[Expr, ...]
     checks: tuple[tuple[Expr, str], ...]
@@ -106,4 +107,5 @@ def _made(op: Op, arguments: Sequence[Any]) -> Template | str:
         recording = record(op, values)
     except (RecordError, GpujitError) as fault:
         return fault.message
-    return Template(recording.results, recording.checks, leaves)
+    used = set(walk((*recording.results, *(c for c, _ in recording.checks))))
+    return Template(recording.results, recording.checks, {i: x for i, x in leaves.items() if x in used})

@@ -33,7 +33,7 @@ class ScalarOp:
     """One operation of the vocabulary.
 
     ``takes`` are the kinds of dtypes it is defined on: ``b`` bool, ``i`` integers, ``f`` floats (half types only to be
-    stored and cast). ``result``: ``same`` as the operands or ``bool``. ``cost``: roughly how many instructions it takes.
+    stored and cast). ``result``: ``same`` as the operands or ``bool``.
     """
 
     name: str
@@ -44,7 +44,7 @@ class ScalarOp:
 
     @property
     def cost(self) -> int:
-        """1, or what a function of several polynomials takes."""
+        """How many instructions it takes, roughly: 1, or what a function of several polynomials needs."""
         return HEAVY_COST if self.name in _HEAVY else 1
 
 

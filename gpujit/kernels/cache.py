@@ -81,24 +81,32 @@ def _digest(image: bytes, label: str) -> bytes:
     return found.digest()
 
 
+# Modules that have no part in what CPU kernels look like, by the start of their names; reading them takes time.
+_NO_PART = ("__init__", "cuda", "numba", "reference", "team", "cache", "supply", "cpu_launch", "build_worker")
+
+
 @cache
-def code_version() -> str:
-    """A hash of the code that turns programs into machine code: another version of it makes other kernels."""
+def code_version(part: str = "") -> str:
+    """A hash of the code that turns programs into machine code: another version of it makes other kernels.
+
+    ``part`` is a folder in ``kernels`` whose code counts as well.
+    """
     package = Path(gpujit.__file__).parent
     found = hashlib.sha256(gpujit.__version__.encode())
-    try:
-        files = sorted((package / "kernels").glob("*.py"))
-        for path in (*files, package / "ir" / "scalar.py", package / "ir" / "dtypes.py"):
-            found.update(path.read_bytes())
-    except OSError:
-        # Installed without its source: the version number stands for it.
-        pass
+    # Installed without its source: the version number stands for it.
+    with suppress(OSError):
+        for folder in dict.fromkeys((package / "kernels", package / "kernels" / part)):
+            for name in sorted(os.listdir(folder)):
+                if name.endswith(".py") and not name.startswith(_NO_PART):
+                    found.update((folder / name).read_bytes())
+        for name in ("scalar.py", "dtypes.py"):
+            found.update((package / "ir" / name).read_bytes())
     return found.hexdigest()[:16]
 
 
-def key_of(text: str, host: str) -> str:
-    """The name of the kernel that ``text`` describes, for the machine and tools that ``host`` stands for."""
-    return hashlib.sha256(f"kernel {FORMAT}\n{code_version()}\n{host}\n{text}".encode()).hexdigest()
+def key_of(text: str, host: str, part: str = "") -> str:
+    """The name of what ``text`` describes, for the machine and tools that ``host`` stands for. ``part``: see above."""
+    return hashlib.sha256(f"kernel {FORMAT}\n{code_version(part)}\n{host}\n{text}".encode()).hexdigest()
 
 
 def pack_key(keys: Sequence[str]) -> str:

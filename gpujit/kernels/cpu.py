@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from llvmlite import ir
 
@@ -261,66 +262,66 @@ class _Kernel(Values):
         wide = count & -(width * unroll)
         if unroll > 1:
             with self.loop(self.number(0), wide, width * unroll) as i:
-                for u in range(unroll):
-                    at = first + i + u * width
-                    self.vector(item, Point(inner, width, at, None, kept_row + at), sums, u, scans)
+                places = [first + i + u * width for u in range(unroll)]
+                self.vectors(item, [Point(inner, width, at, None, kept_row + at) for at in places], sums, scans)
             start = wide
         else:
-            start = self.number(0)
-            whole = count & -width
-            with self.loop(start, whole, width) as i:
+            start = count & -width
+            with self.loop(self.number(0), start, width) as i:
                 at = first + i
-                self.vector(item, Point(inner, width, at, None, kept_row + at), sums, 0, scans)
-            start = whole
+                self.vectors(item, [Point(inner, width, at, None, kept_row + at)], sums, scans)
         with self.loop(start, count, width) as i:
             at = first + i
             mask = e.tail_mask(count - i, width) if width > 1 else None
-            self.vector(item, Point(inner, width, at, mask, kept_row + at), sums, 0, scans)
+            self.vectors(item, [Point(inner, width, at, mask, kept_row + at)], sums, scans)
 
     def column(
         self, item: Pass, scope: Scope, points: list[Point], sums: dict[int, list[Accumulator]], turn: Vector
     ) -> None:
         """One turn of the loops over rows, for vectors of rows."""
         inner = Scope(scope)
-        full = item.full
         lane = self.nest.lane
-        self.fill(inner, full, lambda v: lane not in self.p.varies[v] and bool(self.p.varies[v]), 1)
+        self.fill(inner, item.full, lambda v: lane not in self.p.varies[v] and bool(self.p.varies[v]), 1)
         lanes = self.nest.width * self.nest.unroll
+        inside = []
         for u, point in enumerate(points):
-            inside = Point(point, point.lanes, point.at, point.mask, turn * lanes + u * self.nest.width)
+            inside.append(Point(point, point.lanes, point.at, point.mask, turn * lanes + u * self.nest.width))
             # What the row loops know is found through this scope as well.
-            inside.values.update(inner.values)
-            self.vector(item, inside, sums, u, {})
+            inside[-1].values.update(inner.values)
+        self.vectors(item, inside, sums, {})
 
-    def vector(
-        self, item: Pass, point: Point, sums: dict[int, list[Accumulator]], u: int, scans: dict[int, ir.Value]
+    def vectors(
+        self, item: Pass, points: Sequence[Point], sums: dict[int, list[Accumulator]], scans: dict[int, ir.Value]
     ) -> None:
-        """What a pass does at one vector."""
-        lane = self.nest.lane
-        full, effects = item.full, item.effects
-        repeated = item.repeated
-        skipped = self.not_needed(full, [v for v in repeated if v in self.kept], item)
-        for v in full:
-            if point.find(v) is not None or v in skipped:
-                continue
-            if v in repeated and v in self.kept:
-                point.values[v] = self.e.load(
-                    self.kept[v], self.kept_index(point), held(self.p.body[v].dtype), point.lanes
-                )
-                continue
-            if v in scans:
-                operand = self.wide(self.reduction(v).operand, point)
-                point.values[v] = scanned(self.e, self.reduction(v), operand, point.mask, scans[v])
-            else:
-                lanes = point.lanes if lane in self.p.varies[v] or self.nest.across_rows else 1
-                point.values[v] = self.emit(v, point, lanes)
-            if v in self.kept and v not in repeated:
-                self.e.store(self.kept[v], self.kept_index(point), self.wide(v, point), held(self.p.body[v].dtype))
+        """What a pass does at some vectors: value by value for all, so that one's work hides another's waits."""
+        skipped = self.not_needed(item.full, [v for v in item.repeated if v in self.kept], item)
+        for v in item.full:
+            if v not in skipped:
+                for point in points:
+                    if point.find(v) is None:
+                        point.values[v] = self.value(v, item, point, scans)
         for v, parts in sums.items():
+            for point, part in zip(points, parts, strict=False):
+                part.take(self.wide(self.reduction(v).operand, point), point.mask, partial(self.row_position, point))
+        for effect in item.effects:
+            for point in points:
+                self.effect(effect, point)
+
+    def value(self, v: int, item: Pass, point: Point, scans: dict[int, ir.Value]) -> Vector:
+        """A value of a pass at a vector: computed, or read from where it was kept."""
+        is_kept = v in self.kept
+        if is_kept and v in item.repeated:
+            return self.e.load(self.kept[v], self.kept_index(point), held(self.p.body[v].dtype), point.lanes)
+        if v in scans:
             operand = self.wide(self.reduction(v).operand, point)
-            parts[u].take(operand, point.mask, lambda: self.row_position(point))
-        for effect in effects:
-            self.effect(effect, point)
+            found = scanned(self.e, self.reduction(v), operand, point.mask, scans[v])
+        else:
+            varies = self.nest.lane in self.p.varies[v] or self.nest.across_rows
+            found = self.emit(v, point, point.lanes if varies else 1)
+        if is_kept:
+            wide = self.e.broadcast(found, point.lanes)
+            self.e.store(self.kept[v], self.kept_index(point), wide, held(self.p.body[v].dtype))
+        return found
 
     def kept_index(self, point: Point) -> ir.Value:
         """Where a point's values lie among those kept of a row."""

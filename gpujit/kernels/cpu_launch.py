@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,51 @@ from gpujit.kernels.cpu_nest import NestCall, plan_nest
 from gpujit.kernels.target import host
 from gpujit.kernels.team import READS_OBJECTS, team
 from gpujit.kernels.tile import Check, TileProgram
-from gpujit.support.errors import OpError
+from gpujit.support.errors import InternalError, OpError
 
 # Elements times instructions below which a kernel runs on the caller's thread: waking the team costs about as much.
 WORTH_A_TEAM = 60_000
+MAX_PLANNED = 512
+
+
+class Geometry(NamedTuple):
+    """What decides how a program runs: strides in elements, sizes and parameters."""
+
+    program: TileProgram
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+    sizes: tuple[int, ...]
+    params: tuple[int, ...]
+
+
+# What ``prepare`` has planned, by the program's identity and the rest; bound kernels take it from here.
+_planned: dict[Any, tuple[Geometry, NestCall]] = {}
+
+
+def plan(geometry: Geometry) -> NestCall:
+    """How this machine runs a program on arrays of such strides. Raises NotRendered."""
+    found = _planned.pop((id(geometry.program), *geometry[1:], host().width), None)
+    return found[1] if found is not None else plan_nest(*geometry, host().width)
+
+
+def prepare(geometries: Iterable[Geometry]) -> None:
+    """Have the kernels of a plan ready: loaded from one file, or compiled side by side.
+
+    What cannot be compiled is left out; binding it says why.
+    """
+    nests = []
+    for geometry in geometries:
+        try:
+            call = plan(geometry)
+        except InternalError:
+            continue
+        if len(_planned) >= MAX_PLANNED:
+            _planned.clear()
+        # With the geometry, so that the program and its identity stay.
+        _planned[(id(geometry.program), *geometry[1:], host().width)] = geometry, call
+        nests.append(call.nest)
+    supply.prepare(nests)
+
 
 def strides_of(x: np.ndarray) -> tuple[int, ...]:
     """Strides in elements."""
@@ -37,7 +78,9 @@ class BoundKernel:
         sizes: Sequence[int],
         params: Sequence[int] = (),
     ) -> None:
-        self.call: NestCall = plan_nest(program, inputs, outputs, sizes, params, host().width)
+        self.call = plan(
+            Geometry(program, tuple(map(tuple, inputs)), tuple(map(tuple, outputs)), tuple(sizes), tuple(params))
+        )
         nest = self.call.nest
         self.address = supply.address(nest)
         self.words = self.call.words

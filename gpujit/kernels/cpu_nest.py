@@ -30,6 +30,8 @@ ONE, SAME, STEPS, ANY = "1", "0", "s", "*"
 EVALUATED = "~"
 # Elements of a chunk when lanes lie along a dim whose neighbours are far apart in memory, and when they do not.
 CHUNK_FAR, CHUNK = 512, 16_384
+# Vectors computed side by side, and how many of their values may be alive at a time.
+MAX_UNROLL, REGISTERS = 4, 28
 # Rows shorter than this have lanes across rows instead, when there are enough rows.
 SHORT_ROW = 12
 
@@ -123,7 +125,8 @@ class Nest:
 
     def scratch_bytes(self, sizes: Sequence[int]) -> int:
         """Bytes of scratch memory that each part needs for these sizes."""
-        return sum(self.scratch_elements(sizes) * ELEMENTS[self.held(v)].bits // 8 for v in self.kept)
+        # A bool takes a byte.
+        return sum(self.scratch_elements(sizes) * max(ELEMENTS[self.held(v)].bits // 8, 1) for v in self.kept)
 
     def scratch_elements(self, sizes: Sequence[int]) -> int:
         """Elements kept of one value: those of a row (lane after lane), and whole vectors at its end."""
@@ -169,7 +172,8 @@ def plan_nest(
         p, sizes = with_a_dim(p), (1,)
     found = accesses(p, ins, outs, sizes, params)
     lane = _lane(p, found, sizes)
-    classes = tuple(_class(a, lane) for a in found)
+    items = [i for i in (*p.body, *p.effects) if isinstance(i, (Load, Store))]
+    classes = tuple(_class(i, a, lane) for i, a in zip(items, found, strict=True))
     width, unroll = _width(p, floats), 1
     nest = Nest(p, lane, classes, width, unroll)
     nest = Nest(p, lane, classes, width, _unroll(nest, sizes[lane]))
@@ -178,10 +182,9 @@ def plan_nest(
     far = any(c[0] == STEPS for c in classes)
     chunk = nest.width * nest.unroll if nest.across_rows else CHUNK_FAR if far else CHUNK
     words += [0, 0, chunk, nest.scratch_bytes(sizes), *sizes, *params]
-    items = [i for i in (*p.body, *p.effects) if isinstance(i, (Load, Store))]
     for item, access in zip(items, found, strict=True):
         strides = (outs if isinstance(item, Store) else ins)[item.array]
-        plain = all(s is not None for s in access.steps)
+        plain = _is_even(item, access)
         first = sum(_at_zero(c).evaluate(known) * s for c, s in zip(item.coords, strides, strict=True)) if plain else 0
         words += [int(first), *(int(s or 0) for s in access.steps)]
     words += [s for group in (ins, outs) for strides in group for s in strides]
@@ -223,12 +226,17 @@ def _lane(program: TileProgram, found: Sequence[Access], sizes: Sequence[int]) -
     return lane
 
 
-def _class(access: Access, lane: int) -> str:
+def _is_even(item: Load | Store, access: Access) -> bool:
+    """Whether the offset grows evenly from a number that is known before the run."""
+    return all(s is not None for s in access.steps) and not any(c.values() for c in item.coords)
+
+
+def _class(item: Load | Store, access: Access, lane: int) -> str:
     step = access.steps[lane]
     if step is None:
         return ANY
     kind = ONE if step == 1 else SAME if step == 0 else STEPS
-    return kind if all(s is not None for s in access.steps) else kind + EVALUATED
+    return kind if _is_even(item, access) else kind + EVALUATED
 
 
 def _is_heavy(item: Instruction) -> bool:
@@ -245,9 +253,28 @@ def _width(program: TileProgram, floats: int) -> int:
 
 
 def _unroll(nest: Nest, length: int) -> int:
-    heavy = sum(map(_is_heavy, nest.program.body))
-    many = len(nest.program.body)
-    unroll = 1 if heavy > 3 or many > 48 else 2 if heavy or many > 20 else 4
-    while unroll > 1 and nest.width * unroll > length:
+    """Vectors side by side: enough to hide the waits of long chains, as far as registers hold what is alive."""
+    unroll = MAX_UNROLL
+    while unroll > 1 and (nest.width * unroll > length or unroll * _alive(nest) > REGISTERS):
         unroll //= 2
     return unroll
+
+
+def _alive(nest: Nest) -> int:
+    """The most values of a vector that are known and still needed at one place."""
+    body = nest.program.body
+    last: dict[int, int] = {}
+    for number, item in enumerate(body):
+        for v in operands_of(item):
+            last[v] = number
+    for effect in nest.program.effects:
+        for v in operands_of(effect):
+            last[v] = len(body)
+    most = 1
+    alive: set[int] = set()
+    for number in range(len(body)):
+        alive = {v for v in alive if last[v] > number}
+        if nest.lane in nest.program.varies[number] and last.get(number, -1) > number:
+            alive.add(number)
+        most = max(most, len(alive))
+    return most

@@ -62,7 +62,6 @@ def compile_source(
         abi="numba",
         cc=compute_capability,
         launch_bounds=block,
-        lto=True,
     )
     cubin = library.get_cubin(cc=compute_capability)
     code = getattr(cubin, "code", cubin)

@@ -32,6 +32,16 @@ class Threads:
         self.s.line("cuda.syncthreads()")
 
 
+def low(count: int, number: str = "tid") -> str:
+    """The rest of a thread's number by a power of two."""
+    return f"({number} & {count - 1})"
+
+
+def high(count: int, number: str = "tid") -> str:
+    """A thread's number divided by a power of two."""
+    return f"({number} >> {count.bit_length() - 1})" if count > 1 else number
+
+
 def _stored(text: str, kind: str) -> str:
     return f"uint8({text})" if kind == "bool" else text
 
@@ -118,13 +128,13 @@ class Accumulator:
         s, t = self.s, threads.tile
         warps = t.threads // t.warp
         arrays = [threads.shared(t.block // t.warp, kind) for kind in self.kinds]
-        with s.block(f"if tid % {t.warp} == 0:"):
+        with s.block(f"if {low(t.warp)} == 0:"):
             for array, name, kind in zip(arrays, self.names, self.kinds, strict=True):
-                s.line(f"{array}[tid // {t.warp}] = {_stored(name, kind)}")
+                s.line(f"{array}[{high(t.warp)}] = {_stored(name, kind)}")
         threads.sync()
-        lane = f"tid % {t.warp} % {warps}"
+        lane = low(warps)
         if t.groups > 1:
-            lane = f"tid // {t.threads} * {warps} + {lane}"
+            lane = f"{high(t.threads)} * {warps} + {lane}"
         # Each thread takes one warp's number, over and over: shuffles within ``warps`` lanes combine them all.
         for array, name, kind in zip(arrays, self.names, self.kinds, strict=True):
             s.line(f"{name} = {_loaded(f'{array}[{lane}]', kind)}")
@@ -151,8 +161,9 @@ class Accumulator:
                 put()
             threads.sync()
             step //= 2
+        group = "group" if t.groups > 1 else "0"
         for array, name, kind in zip(arrays, self.names, self.kinds, strict=True):
-            s.line(f"{name} = {_loaded(f'{array}[group]', kind)}")
+            s.line(f"{name} = {_loaded(f'{array}[{group}]', kind)}")
         threads.sync()
 
 
@@ -171,7 +182,7 @@ def scan(source: Source, item: Reduce, x: str, name: str, carry: str, exists: st
     while step < lanes:
         s.line(f"{name}_{step} = shuffle_up({name}, {step})")
         before = combine(item.op, f"{name}_{step}", name, dtype)
-        s.line(f"{name} = select(thread % {lanes} >= {step}, {before}, {name})")
+        s.line(f"{name} = select({low(lanes, 'thread')} >= {step}, {before}, {name})")
         step *= 2
     if t.threads <= t.warp:
         s.line(f"{name} = {combine(item.op, carry, name, dtype)}")
@@ -179,13 +190,13 @@ def scan(source: Source, item: Reduce, x: str, name: str, carry: str, exists: st
         return
     warps = t.threads // t.warp
     array = threads.shared(t.block // t.warp, held(dtype))
-    with s.block(f"if tid % {t.warp} == {t.warp - 1}:"):
-        s.line(f"{array}[tid // {t.warp}] = {name}")
+    with s.block(f"if {low(t.warp)} == {t.warp - 1}:"):
+        s.line(f"{array}[{high(t.warp)}] = {name}")
     threads.sync()
-    first = "0" if t.groups == 1 else f"tid // {t.threads} * {warps}"
+    first = "0" if t.groups == 1 else f"{high(t.threads)} * {warps}"
     with s.block(f"for warp in range({warps}):"):
         s.line(f"{name}_w = {array}[{first} + warp]")
-        with s.block(f"if warp < thread // {t.warp}:"):
+        with s.block(f"if warp < {high(t.warp, 'thread')}:"):
             s.line(f"{name} = {combine(item.op, f'{name}_w', name, dtype)}")
     s.line(f"{name} = {combine(item.op, carry, name, dtype)}")
     with s.block(f"for warp in range({warps}):"):

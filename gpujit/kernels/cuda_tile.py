@@ -43,8 +43,9 @@ class Limits:
     kept: int = 16
     # Instructions of a source, all copies counted, above which it is written with fewer of them.
     body: int = 640
-    # Threads that keep the whole GPU busy.
+    # Threads that keep the whole GPU busy; and elements of a row that are worth a thread more when there are fewer rows.
     busy: int = 132 * 2048
+    split: int = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +297,7 @@ def _tile(p: TileProgram, lane: int, layout: str, width: int, sizes: Sequence[in
         rows //= width
         units, most = points, max(limits.kept // width, 1)
         threads = 1
-        while not has_scan(p) and threads * rows < limits.busy and threads * 8 <= units and threads < 32:
+        while not has_scan(p) and threads * rows < limits.busy and threads * limits.split <= units and threads < 32:
             threads *= 2
         block = max(min(limits.warp * threads, limits.row_block), limits.block // 2)
         threads = min(threads, block)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gpujit.kernels import math_coefficients as c
@@ -96,7 +97,16 @@ def exp_moderate(e: Emitter, x: Vector, careful: bool = False) -> Vector:
 def exp(e: Emitter, x: Vector) -> Vector:
     """e to the ``x``."""
     f = FORMATS[x.dtype]
-    return exp_moderate(e, e.clamp(x, f.low, f.high))
+    return _unless_nothing(e, x, f.low, lambda y: exp_moderate(e, e.select(y > f.high, f.high, y)))
+
+
+def _unless_nothing(e: Emitter, x: Vector, low: float, build: Callable[[Vector], Vector]) -> Vector:
+    """``build(x)``, and 0 below ``low``, where no number is small enough.
+
+    Masks are made of such arguments, and processors take a hundred times as long to round a result down to 0.
+    """
+    nothing = x < low
+    return e.select(nothing, 0.0, build(e.select(nothing, 0.0, x)))
 
 
 def exp_half(e: Emitter, x: Vector) -> Vector:
@@ -110,10 +120,14 @@ def exp2_of(e: Emitter, x: Vector, coefficients: tuple[float, ...]) -> Vector:
     """2 to the ``x`` by a polynomial for (2**x - 1) / x."""
     f = FORMATS[x.dtype]
     limit = float(f.bias)
-    x = e.clamp(x, -(limit + f.mantissa + 1), limit + 1)
-    whole, n = nearest(e, x, 1.0)
-    r = x - whole
-    return e.scale(e.fma(r, e.polynomial(r, coefficients), 1.0), whole, n)
+
+    def build(y: Vector) -> Vector:
+        y = e.select(y > limit + 1, limit + 1, y)
+        whole, n = nearest(e, y, 1.0)
+        r = y - whole
+        return e.scale(e.fma(r, e.polynomial(r, coefficients), 1.0), whole, n)
+
+    return _unless_nothing(e, x, -(limit + f.mantissa + 1), build)
 
 
 def exp2(e: Emitter, x: Vector) -> Vector:

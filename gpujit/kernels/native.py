@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import platform
+import struct
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -130,18 +132,27 @@ def _optimise(module: Any, machine: Any, effort: int) -> None:
 _OBJECT_FILES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
 
 
-# Relocations of x86-64 that are no plain distance within the object: by way of a table.
+# Relocations of x86-64 that go by way of a table instead of being a distance: PLT32 and the GOTPCREL family.
 _BY_TABLE = frozenset({4, 9, 41, 42})
+_X86_64, _RELA = 62, 4
 
 
-def _uses_table(found: Any) -> bool:
-    """Whether an object file for x86-64 calls or reads something outside itself."""
-    for section in found.sections():
-        if section.name().startswith(".rela"):
-            kinds = np.frombuffer(section.data(), np.uint32)[2::6]
+def _can_lie_together(image: bytes) -> bool:
+    """Whether llvmlite's own memory manager can load an object file: it aborts for tables on x86-64."""
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return True
+    if not image.startswith(b"\x7fELF\x02\x01") or struct.unpack_from("<H", image, 18)[0] != _X86_64:
+        return False
+    (start,) = struct.unpack_from("<Q", image, 40)
+    size, count = struct.unpack_from("<HH", image, 58)
+    for at in range(start, start + size * count, size):
+        kind, offset, length = struct.unpack_from("<4xI16xQQ", image, at)
+        if kind == _RELA:
+            # Of 24 bytes: where, the kind in 32 bits, the symbol, a distance.
+            kinds = np.frombuffer(image, np.uint32, length // 4, offset)[2::6]
             if not _BY_TABLE.isdisjoint(kinds.tolist()):
-                return True
-    return False
+                return False
+    return True
 
 
 class Library:
@@ -151,6 +162,7 @@ class Library:
         """Raises InternalError for bytes that are plainly no object file; unseal what comes from disk."""
         _initialize()
         self._engines: list[Any] = []
+        self._near: Any = None
         self._objects: list[Any] = []
         if images:
             self.add(*images)
@@ -164,25 +176,30 @@ class Library:
             if not image.startswith(_OBJECT_FILES):
                 raise InternalError("the object file cannot be loaded: it does not begin as one")
         try:
-            near, far = [], []
+            near: list[Any] = []
+            far: list[Any] = []
             for image in images:
                 found = llvm.ObjectFileRef.from_data(image)
                 self._objects.append(found)
-                (far if host().triple.startswith("x86_64") and _uses_table(found) else near).append(found)
+                (near if _can_lie_together(image) else far).append(found)
             # Sections of an object must lie within reach of 32-bit offsets of each other, whatever else is mapped.
-            # llvmlite's own memory manager sees to that, but aborts for tables on x86-64; there, fresh engines map
-            # everything in one go.
+            # llvmlite's memory manager sees to that; where it cannot, a fresh engine maps all of them in one go.
             if near:
-                if not self._engines or self._engines[0] is None:
-                    self._engines[:1] = [_engine(True)]
-                self._fill(self._engines[0], near)
+                if self._near is None:
+                    self._near = self._engine(True)
+                self._fill(self._near, near)
             if far:
-                if not self._engines:
-                    self._engines.append(None)
-                self._engines.append(_engine(False))
-                self._fill(self._engines[-1], far)
+                self._fill(self._engine(False), far)
         except RuntimeError as fault:
             raise InternalError(f"the object file cannot be loaded: {fault}") from None
+
+    def _engine(self, sections_together: bool) -> Any:
+        here = host()
+        target = llvm.Target.from_triple(here.triple)
+        machine = target.create_target_machine(cpu=here.cpu, features=here.features, jit=True)
+        made = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=sections_together)
+        self._engines.append(made)
+        return made
 
     def _fill(self, engine: Any, objects: Sequence[Any]) -> None:
         for found in objects:
@@ -192,7 +209,7 @@ class Library:
     def address(self, name: str) -> int:
         """Where a function starts. Raises KeyError when no object has one of that name."""
         for engine in self._engines:
-            address = int(engine.get_function_address(name)) if engine is not None else 0
+            address = int(engine.get_function_address(name))
             if address:
                 return address
         raise KeyError(name)
@@ -217,13 +234,6 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} at {self.address:#x}>"
-
-
-def _engine(sections_together: bool) -> Any:
-    here = host()
-    target = llvm.Target.from_triple(here.triple)
-    machine = target.create_target_machine(cpu=here.cpu, features=here.features, jit=True)
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=sections_together)
 
 
 def pack_block(arguments: Iterable[int | float | np.ndarray]) -> np.ndarray:

@@ -8,11 +8,12 @@ in each; a thread without a row or an element of its own works on the last one a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from gpujit.ir.dtypes import kind_of
 from gpujit.kernels.cuda_ops import HALF_NAMES, NAME, NotRendered, cast, constant, held, literal, operation
-from gpujit.kernels.cuda_reduce import Accumulator, Threads, scan
+from gpujit.kernels.cuda_reduce import Accumulator, Threads, high, low, scan
 from gpujit.kernels.cuda_source import Source, Spot
 from gpujit.kernels.cuda_tile import COLUMN, POINTS, CudaKernel, Place, moves, stride_name
 from gpujit.kernels.index import DIM, DIV, PARAM, SIZE, Index
@@ -147,7 +148,7 @@ class _Kernel:
             lengths[lane] = "vectors"
         order = [d for d in range(self.p.dims) if d != lane] + [lane]
         s.line(f"units = {self.int}({' * '.join(lengths[d] for d in order)})")
-        with self.grid("u", f"{self.int}(cuda.blockIdx.x * {self.int}({t.block}) + tid)", "units", t.block):
+        with self.grid("u", f"{self.int}(cuda.blockIdx.x * {t.block} + tid)", "units", t.block):
             names: dict[int, str] = {}
             self.unravel("u", order, names, lengths, "")
             at = names.pop(lane)
@@ -160,11 +161,20 @@ class _Kernel:
                 return
             with s.block(f"if at + {t.width} <= n{lane}:"):
                 self.perform(only, Spot(function, t.width, at, names))
-            with s.block("else:"), s.block(f"for one in range(at, n{lane}):"):
+            with s.block("else:"), self.stride_loop("one", "at", f"n{lane}", "1"):
                 self.perform(only, Spot(function, 1, "one", names))
 
-    def grid(self, name: str, start: str, stop: str, step: int) -> object:
-        return self.s.block(f"for {name} in range({start}, {stop}, {self.int}(cuda.gridDim.x * {self.int}({step}))):")
+    @contextmanager
+    def stride_loop(self, name: str, start: str, stop: str, step: str) -> Iterator[None]:
+        """A loop whose steps the threads share. Not ``range``, for which Numba divides to find its length."""
+        self.s.line(f"{name} = {start}")
+        with self.s.block(f"while {name} < {stop}:"):
+            yield
+            self.s.line(f"{name} = {self.int}({name} + {step})")
+
+    def grid(self, name: str, start: str, stop: str, step: int) -> AbstractContextManager[None]:
+        self.s.line(f"stride = {self.int}(cuda.gridDim.x * {step})")
+        return self.stride_loop(name, start, stop, "stride")
 
     def perform(self, item: Pass, spot: Spot) -> None:
         self.fill(spot, item.full, lambda v: True)
@@ -184,9 +194,9 @@ class _Kernel:
                 lengths[lane] = "vectors"
             outer.append(lane)
         if t.threads > 1:
-            s.line(f"thread = {self.int}(tid // {t.groups})" if is_column else f"thread = {self.int}(tid % {t.threads})")
+            s.line(f"thread = {self.int}({high(t.groups) if is_column else low(t.threads)})")
         if t.groups > 1:
-            s.line(f"group = {self.int}(tid % {t.groups})" if is_column else f"group = {self.int}(tid // {t.threads})")
+            s.line(f"group = {self.int}({low(t.groups) if is_column else high(t.threads)})")
         s.line(f"rows = {self.int}({' * '.join([lengths[d] for d in outer] or ['1'])})")
         row_dims = list(self.p.row_dims)
         order = row_dims if is_column else [d for d in row_dims if d != lane] + [lane]
@@ -194,7 +204,7 @@ class _Kernel:
             s.line(f"vectors = {self.divided(f'n{lane}', t.width)}")
             lengths[lane] = "vectors"
         s.line(f"units = {self.int}({' * '.join(lengths[d] for d in order)})")
-        first = f"{self.int}(cuda.blockIdx.x * {self.int}({t.groups}))" if t.groups > 1 else f"{self.int}(cuda.blockIdx.x)"
+        first = f"{self.int}(cuda.blockIdx.x * {t.groups})" if t.groups > 1 else f"{self.int}(cuda.blockIdx.x)"
         with self.grid("row" if t.groups == 1 else "first", first, "rows", t.groups):
             row, valid = "row", None
             if t.groups > 1:
@@ -289,7 +299,7 @@ class _Kernel:
             s.line(f"carry{v} = {self.neutral(scanned)}")
         if not scans or t.threads == 1:
             start = "thread" if t.threads > 1 else f"{self.int}(0)"
-            with s.block(f"for {unit} in range({start}, units, {self.int}({t.threads})):"):
+            with self.stride_loop(unit, start, "units", str(t.threads)):
                 inside = self.inside_row(spot, unit, order, lengths, mark)
                 if scans and self.p.rows > 1:
                     # A running number starts again with each line of the last dim.
@@ -301,7 +311,7 @@ class _Kernel:
                 self.fill(inside, item.full, lambda v: True)
                 self.finish(item, inside, sums)
             return
-        with s.block(f"for start{mark} in range({self.int}(0), units, {self.int}({t.threads})):"):
+        with self.stride_loop(f"start{mark}", f"{self.int}(0)", "units", str(t.threads)):
             s.line(f"{unit} = {self.int}(start{mark} + thread)")
             s.line(f"has_one{mark} = {unit} < units")
             s.line(f"{unit} = select(has_one{mark}, {unit}, {self.int}(units - 1))")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from gpujit.kernels import build, cache
 from gpujit.kernels.cpu_nest import Nest
-from gpujit.kernels.native import Library, host_key
+from gpujit.kernels.native import Library, compile_ir, host_key
 from gpujit.support.errors import InternalError
 
 
@@ -67,6 +67,31 @@ def prepare(nests: Iterable[Nest]) -> None:
     """Have the kernels of a plan ready, from one file, or compiled side by side. Those that cannot be are left out."""
     for found in _ask(list(nests)):
         found.exception()
+
+
+def module(text: str, render: Callable[[], str], optimise: int, part: str = "") -> Library:
+    """The functions of a module of LLVM IR that ``text`` stands for, from disk or rendered and compiled.
+
+    ``text`` must differ whenever the IR would, given the code in ``kernels`` and its folder ``part``. Unlike kernels of
+    nests, it is loaded anew each time. Raises NotRendered, InternalError.
+    """
+    key = cache.key_of(f"module {optimise}\n{text}", host_key(), part)
+    store = cache.store()
+    image = None if store is None else store.get(key)
+    if image is not None:
+        try:
+            found = Library(image)
+        except InternalError as fault:
+            cache.log.warning("code from the cache is compiled again: %s", fault.message)
+        else:
+            counters.loaded += 1
+            return found
+    source = render()
+    image = compile_ir([source], optimise)
+    counters.compiled += 1
+    if store is not None:
+        store.put(key, image, source)
+    return Library(image)
 
 
 def _ask(nests: Sequence[Nest]) -> list[Future[int]]:

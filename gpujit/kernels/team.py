@@ -14,7 +14,7 @@ import threading
 
 import numpy as np
 
-from gpujit.kernels.native import Library, compile_ir
+from gpujit.kernels import supply
 from gpujit.kernels.team_code import DATA_OFFSET, OFFSETS, TEAM_BYTES, team_ir
 from gpujit.support.threads import thread_count
 
@@ -35,7 +35,8 @@ class Team:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._library = Library(compile_ir([team_ir()]))
+        code = team_ir()
+        self._library = supply.module(code, lambda: code, optimise=1)
         self.run = _RUN(self._library.address("gpujit_team_run"))
         work = _WORK(self._library.address("gpujit_team_work"))
         self._call = _CALL(self._library.address("gpujit_team_call"))
@@ -78,8 +79,6 @@ class Team:
             if not any(thread.is_alive() for thread in self._threads):
                 break
         self._word("parts")[0] = 1
-
-
 
 
 def _objects_hold_data() -> bool:

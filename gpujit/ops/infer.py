@@ -324,7 +324,9 @@ def _guesses(op: Op, args: tuple[Any, ...], size: Size = None) -> Iterator[tuple
                 tried = _TRIED.get(plain, ())
             return (*tried, None) if optional else tried or (value,)
         if isinstance(value, (list, tuple)) and isinstance(plain, T.ListType):
-            return tuple(list(c) for c in combinations_of(*(choices(v, plain.element, "") for v in value)))
+            # Lists of many tensors have more combinations than could be tried.
+            cases = combinations_of(*(choices(v, plain.element, "") for v in value))
+            return tuple(list(c) for c in islice(cases, GUESS_LIMIT))
         return (value,)
 
     arguments = op.schema.arguments

@@ -275,7 +275,7 @@ def conv_type(
     op: str,
 ) -> TensorType:
     """Convolution of as many dims as the weight has less two."""
-    return convolved(x, weight, bias, stride, padding, dilation, groups, len(shape_of(weight)) - 2, op)
+    return convolved(x, weight, bias, stride, padding, dilation, groups, _convolved_dims(weight, op), op)
 
 
 def conv_transpose_type(
@@ -290,8 +290,16 @@ def conv_transpose_type(
     op: str,
 ) -> TensorType:
     """Transposed convolution of as many dims as the weight has less two."""
-    rank = len(shape_of(weight)) - 2
+    rank = _convolved_dims(weight, op)
     return convolved_transposed(x, weight, stride, padding, output_padding, groups, dilation, rank, op)
+
+
+def _convolved_dims(weight: TensorType, op: str) -> int:
+    """Dims that a convolution with this weight runs over. Raises ShapeError."""
+    shape = shape_of(weight)
+    if len(shape) < 3:
+        raise ShapeError(f"{op}: weight {texts(shape)} has {len(shape)} dims, expected 3 to 5")
+    return len(shape) - 2
 
 
 def convolution_type(
@@ -308,7 +316,7 @@ def convolution_type(
     op: str,
 ) -> TensorType:
     """Convolution, plain or transposed."""
-    rank = len(shape_of(weight)) - 2
+    rank = _convolved_dims(weight, op)
     if transposed:
         return convolved_transposed(x, weight, stride, padding, output_padding, groups, dilation, rank, op)
     return convolved(x, weight, bias, stride, padding, dilation, groups, rank, op)

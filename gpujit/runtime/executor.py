@@ -26,6 +26,7 @@ from gpujit.passes.specialise.main import Specialised, key_of, specialise
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.fused import FusedStep
 from gpujit.runtime.lower import Lowerer
+from gpujit.runtime.ready import make_ready
 from gpujit.runtime.vm import Interpreter
 from gpujit.support.config import config
 from gpujit.support.errors import GpujitError
@@ -146,6 +147,8 @@ class Executor:
             for node, low in fused.programs.items()
         }
         lowerer.fused = steps
+        known = {v: x for v, x in zip(graph.inputs, values, strict=False) if isinstance(x, np.ndarray)}
+        make_ready(fused.programs.values(), known)
         return Plan(found, graph, fused, steps, lowerer.graph_code(graph))
 
     def _unfused(self, lowerer: Lowerer, node: Node) -> Callable[..., Any]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from math import prod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from gpujit.fuser.lower import Lowered
+from gpujit.fuser.report import report_of
 from gpujit.ir.dtypes import kind_of, numpy_dtype
 from gpujit.ir.graph import Node
-from gpujit.ir.printer import SUBGRAPH
 from gpujit.kernels import reference
 from gpujit.kernels.cpu_launch import BoundKernel, strides_of
 from gpujit.kernels.cpu_ops import NotRendered
@@ -29,6 +28,8 @@ TOLERANCE = {2: 2e-2, 4: 1e-3, 8: 1e-9}
 class FusedStep:
     """A group as a function of arrays; several results come as a tuple. Safe from many threads.
 
+    What the kernel refuses (an index out of range) raises OpError with the operator's name. With the switch
+    ``check_kernels`` on when a kernel is first called, its results are compared with the NumPy renderer's at each call.
     Args:
         lowered: the group's program.
         unfused: the same function, operator by operator: what runs when there is no kernel.
@@ -41,81 +42,90 @@ class FusedStep:
         self.is_fused = True
         self._shapes = [(v.type.shape, numpy_dtype(v.type.dtype)) for v in lowered.outputs]  # type: ignore[attr-defined]
         self._count = len(lowered.inputs)
-        self._bound: dict[Any, BoundKernel] = {}
+        self._bound: dict[Any, Callable[[Sequence[Any]], None]] = {}
 
     def __call__(self, *operands: Any) -> Any:
         if not self.is_fused:
             return self.unfused(*operands)
-        arrays = operands[: self._count]
-        key = tuple([x.strides for x in arrays])
-        bound = self._bound.get(key)
+        # Operands that no expression needs come behind the program's inputs.
+        arrays = operands if len(operands) == self._count else operands[: self._count]
         outs = [np.empty(shape, dtype) for shape, dtype in self._shapes]
-        if bound is None:
-            try:
-                bound = self.bind([strides_of(x) for x in arrays], [strides_of(x) for x in outs])
-            except (NotRendered, InternalError) as fault:
-                self.give_up(fault.message)
-                return self.unfused(*operands)
-            if len(self._bound) >= MAX_BOUND:
-                self._bound.clear()
-            self._bound[key] = bound
-        bound([*arrays, *outs])
-        if config.check_kernels:
-            fault = self.difference(arrays, outs)
-            if fault is not None:
-                self.give_up(fault)
-                return self.unfused(*operands)
+        key = tuple([x.strides for x in arrays])
+        try:
+            bound = self._bound.get(key) or self.bind(key, arrays, outs)
+            bound((*arrays, *outs))
+        except (NotRendered, InternalError) as fault:
+            self.give_up(fault.message)
+            return self.unfused(*operands)
         return outs[0] if len(outs) == 1 else tuple(outs)
 
-    def bind(self, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]]) -> BoundKernel:
-        """The kernel for inputs and outputs of these strides, in elements. Raises NotRendered, InternalError."""
+    def bind(self, key: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[Sequence[Any]], None]:
+        """The kernel for arrays with the strides of these, kept under ``key``. Raises NotRendered, InternalError."""
         low = self.lowered
-        return BoundKernel(low.program, inputs, outputs, low.sizes, low.params)
-
-    def difference(self, arrays: Any, outs: list[np.ndarray]) -> str | None:
-        """How the kernel's results differ from the NumPy renderer's; None when they do not."""
-        low = self.lowered
-        wanted = [np.empty_like(x) for x in outs]
-        reference.run(low.program, list(arrays), wanted, low.sizes, low.params, opaque_function)
-        for i, (got, want) in enumerate(zip(outs, wanted, strict=True)):
-            if kind_of(want.dtype) != 2:
-                same = np.array_equal(got, want)
-            else:
-                wide = want.astype(np.float64)
-                scale = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
-                limit = TOLERANCE[want.dtype.itemsize]
-                same = np.allclose(got.astype(np.float64), wide, limit, limit * scale, equal_nan=True)
-            if not same:
-                return f"result {i} of its kernel is not what the NumPy renderer computes"
-        return None
+        found: Callable[[Sequence[Any]], None]
+        if any(s % x.itemsize for x in inputs for s in x.strides):
+            # Elements that lie at parts of their size from each other (fields of records): a kernel counts elements.
+            whole = [np.ascontiguousarray(x) for x in inputs]
+            inner = self.bind(tuple([x.strides for x in whole]), whole, outputs)
+            found = _OfCopies(inner, len(inputs))
+        else:
+            found = BoundKernel(
+                low.program, list(map(strides_of, inputs)), list(map(strides_of, outputs)), low.sizes, low.params
+            )
+            if config.check_kernels:
+                found = _Checked(found, low)
+        if len(self._bound) >= MAX_BOUND:
+            self._bound.clear()
+        self._bound[key] = found
+        return found
 
     def give_up(self, reason: str) -> None:
         """Run unfused from now on, with a warning. Raises InternalError when ``strict``."""
-        text = f"fusion group of {', '.join(self.operators())} runs unfused: {reason}{self.place()}"
+        found = report_of(self.node)
+        places = list(dict.fromkeys(filter(None, found.places)))
+        place = f" ({'; '.join(places)})" if places else ""
+        text = f"fusion group of {', '.join(found.operators)} runs unfused: {reason}{place}"
         if self.strict:
             raise InternalError(text)
         self.is_fused = False
-        warnings.warn(text, FusionWarning, stacklevel=2)
-
-    def operators(self) -> list[str]:
-        """Names of the group's operators."""
-        return [n.kind for n in self.node.attributes[SUBGRAPH].all_nodes() if not n.kind.startswith("prim::")]
-
-    def place(self) -> str:
-        """The source lines of the group's operators."""
-        places = dict.fromkeys(str(n.source) for n in self.node.attributes[SUBGRAPH].all_nodes() if n.source is not None)
-        return f" ({'; '.join(places)})" if places else ""
+        warnings.warn(text, FusionWarning, stacklevel=3)
 
     @property
     def saved_bytes(self) -> int:
         """Bytes that one call neither writes nor reads because its results between operators stay in registers."""
-        total = 0
-        graph = self.node.attributes[SUBGRAPH]
-        outputs = set(graph.outputs)
-        for node in graph.nodes:
-            for value in node.outputs:
-                shape, code = getattr(value.type, "shape", None), getattr(value.type, "dtype", None)
-                if value in outputs or shape is None or code is None or None in shape:
-                    continue
-                total += 2 * prod(shape) * numpy_dtype(code).itemsize
-        return total
+        return report_of(self.node).saved_bytes
+
+
+class _OfCopies:
+    """A kernel on contiguous copies of its inputs."""
+
+    def __init__(self, kernel: Callable[[Sequence[Any]], None], count: int) -> None:
+        self.kernel, self.count = kernel, count
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        self.kernel((*map(np.ascontiguousarray, arrays[: self.count]), *arrays[self.count :]))
+
+
+class _Checked:
+    """A kernel whose results are compared with the NumPy renderer's. Raises InternalError when they differ."""
+
+    def __init__(self, kernel: Callable[[Sequence[Any]], None], lowered: Lowered) -> None:
+        self.kernel, self.lowered = kernel, lowered
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        low, count = self.lowered, len(self.lowered.inputs)
+        self.kernel(arrays)
+        wanted = [np.empty_like(x) for x in arrays[count:]]
+        reference.run(low.program, arrays[:count], wanted, low.sizes, low.params, opaque_function)
+        for i, (got, want) in enumerate(zip(arrays[count:], wanted, strict=True)):
+            if not _is_close(got, want):
+                raise InternalError(f"result {i} of its kernel is not what the NumPy renderer computes")
+
+
+def _is_close(got: np.ndarray, want: np.ndarray) -> bool:
+    if kind_of(want.dtype) != 2:
+        return np.array_equal(got, want)
+    wide = want.astype(np.float64)
+    scale = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
+    limit = TOLERANCE[want.dtype.itemsize]
+    return bool(np.allclose(got.astype(np.float64), wide, limit, limit * scale, equal_nan=True))

@@ -47,7 +47,7 @@ class Lowerer:
         self.xp = xp
         self.rules = rules or {}
         self._codes: dict[Function, bc.Code] = {}
-        # Steps of fusion groups, by node; a group without one runs its subgraph operator by operator.
+        # What runs a node in place of its own kernel; a fusion group without one runs its subgraph operator by operator.
         self.fused: Mapping[Node, Callable[..., Any]] = {}
 
     def find(self, function: Function) -> bc.Code | None:
@@ -178,8 +178,12 @@ class _FunctionLowerer:
     # -------------------------------------------------------------------------------------------------- nodes
 
     def node(self, node: Node, dying: Sequence[Value]) -> None:
-        kind = node.kind
-        handler = _HANDLERS.get(kind)
+        step = self.owner.fused.get(node)
+        if step is not None:
+            ins = tuple(self.of(v) for v in node.inputs)
+            self.emit_op(node, step, ins, tuple(self.define(v) for v in node.outputs), dying)
+            return
+        handler = _HANDLERS.get(node.kind)
         if handler is not None:
             handler(self, node, dying)
         else:
@@ -451,12 +455,8 @@ class _FunctionLowerer:
         self.add(node, bc.FORK, code, ins, self.define(node.output), self.releases(dying))
 
     def fusion_group(self, node: Node, dying: Sequence[Value]) -> None:
-        step = self.owner.fused.get(node)
         ins = tuple(self.of(v) for v in node.inputs)
         outs = tuple(self.define(v) for v in node.outputs)
-        if step is not None:
-            self.emit_op(node, step, ins, outs, dying)
-            return
         code = _FunctionLowerer(self.owner, self.result.name).graph(node.attributes["Subgraph"])
         if len(outs) == 1:
             self.add(node, bc.CALL, lambda: code, ins, outs[0], self.releases(dying))

@@ -71,6 +71,9 @@ class Settings:
     check_kernels: bool = _switch(
         "GPUJIT_CHECK_KERNELS", False, "compare what every fused kernel computes with the NumPy renderer"
     )
+    check_plan: bool = _switch(
+        "GPUJIT_CHECK_PLAN", False, "look for overlaps in planned memory and poison what is free, on every run"
+    )
     disable: tuple[str, ...] = _switch("GPUJIT_DISABLE", (), "parts to leave out, by name: fuser, workers", _names)
     threads: int | None = _switch(
         "GPUJIT_THREADS", None, "threads of fused kernels and plans; by default what affinity and quota allow", _number

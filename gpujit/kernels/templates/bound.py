@@ -8,7 +8,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
-from gpujit.kernels.native import TIDY, Library, compile_ir
+from gpujit.kernels import supply
+from gpujit.kernels.native import TIDY, Library
 from gpujit.kernels.target import host
 from gpujit.kernels.team import team
 
@@ -25,7 +26,7 @@ def template_address(key: Hashable, render: Callable[[], str]) -> int:
     with _lock:
         found = _kernels.get(key)
     if found is None:
-        found = Library(compile_ir([render()], optimise=TIDY))
+        found = supply.module(repr(key), render, TIDY, part="templates")
         with _lock:
             found = _kernels.setdefault(key, found)
     return found.address("kernel")
@@ -69,7 +70,6 @@ class BoundTemplate:
         if "scratch_bytes" in self.slots:
             self.words[self.slots["scratch_bytes"]] = self.scratch_bytes
         self._places = [self.slots[name] for name in self.arrays]
-        self._function = np.array([address], np.int64)
 
     def __call__(self, *arrays: np.ndarray) -> None:
         """Run on arrays of the geometry that was bound, in the order of ``arrays``."""
@@ -81,4 +81,5 @@ class BoundTemplate:
             scratch = np.empty(self.scratch_bytes * parts.size + LINE, np.uint8)
             start = scratch.ctypes.data
             block[self.slots["scratch"]] = -(-start // LINE) * LINE
-        parts.launch(self._function, block, alone=self.is_small)
+        # Addresses of data, not of array objects: none of the words is to be looked up.
+        parts.call(self.address, block.ctypes.data, 0, alone=self.is_small)

@@ -210,12 +210,28 @@ class Gemm(NamedTuple):
     epilogue: Epilogue = Epilogue()
 
 
-def rows_for(m: int, most: int) -> int:
-    """Rows of a register tile, such that the last tile wastes least."""
-    if m <= most:
-        return m
-    # A larger tile reads B less often, so it wins where the waste is equal.
-    return min(range(most, most // 2, -1), key=lambda r: -(-m // r) * r + m // r)
+def register_tile(m: int, n: int, lanes: int) -> tuple[int, int]:
+    """Rows and vectors of a register tile: those that compute least beyond the product's borders."""
+    if m == 1:
+        # A vector of B is read for each sum, and the sums are split: see multiply_tile.
+        return 1, 2
+
+    def cost(tile: tuple[int, int]) -> tuple[float, int]:
+        rows, vectors = tile
+        width = vectors * lanes
+        work = -(-m // rows) * rows * -(-n // width) * width
+        # A small tile reads more for what it computes.
+        return work * (1 + 0.25 / rows + 0.25 / vectors), -vectors
+
+    return min(TILES[lanes >= 16], key=cost)
+
+
+# More rows than 10 leave too few registers for their addresses, more sums than 28 too few for the rest; there are 32 vector
+# registers with AVX-512, else 16.
+TILES = {
+    True: [(r, v) for v, most in ((1, 10), (2, 10), (3, 8), (4, 6)) for r in range(1, most + 1)],
+    False: [(r, v) for v, most in ((1, 10), (2, 5), (3, 4)) for r in range(1, most + 1)],
+}
 
 
 def plan(gemm: Gemm) -> GemmSpec:
@@ -224,12 +240,11 @@ def plan(gemm: Gemm) -> GemmSpec:
         raise ArgumentError(f"a product of {gemm.m} x {gemm.k} and {gemm.k} x {gemm.n} has nothing to compute")
     gemm.epilogue.check()
     lanes = host().width
-    # 32 registers with AVX-512 (and NEON), else 16: sums, a row of B and the broadcast number live there.
-    vectors, most = (2, 12) if lanes == 16 else (2, 6)
+    rows, vectors = register_tile(gemm.m, gemm.n, lanes)
     source = "packed" if gemm.b is None else "rows" if gemm.b[3] == 1 else "columns"
     if gemm.b is not None and gemm.b[2] != 1 and gemm.b[3] != 1:
         raise ArgumentError(f"B has strides {gemm.b[2]} and {gemm.b[3]}; one of the two must be 1")
-    return GemmSpec(rows_for(gemm.m, most), vectors, lanes, source, gemm.scale is not None, gemm.epilogue)
+    return GemmSpec(rows, vectors, lanes, source, gemm.scale is not None, gemm.epilogue)
 
 
 def bind(gemm: Gemm, weights: np.ndarray | None = None, bias: np.ndarray | None = None) -> BoundTemplate:

@@ -1,0 +1,153 @@
+"""The native templates against PyTorch, one operation at a time, in one interleaved run.
+
+    PYTHONPATH=. python bench/templates.py [--threads 1] [--rounds 15] [--only conv]
+
+Milliseconds are minima over the rounds; with one thread they are processor time, which other programs disturb less.
+GFLOP/s count what the direct algorithm multiplies and adds. Needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+arguments = argparse.ArgumentParser()
+arguments.add_argument("--threads", type=int, default=1)
+arguments.add_argument("--rounds", type=int, default=15)
+arguments.add_argument("--only", default="")
+options = arguments.parse_args()
+os.environ["OMP_NUM_THREADS"] = os.environ["GPUJIT_THREADS"] = str(options.threads)
+
+import numpy as np
+import torch
+
+from gpujit.kernels.templates import conv, gemm
+from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.planes import Window
+
+torch.set_num_threads(options.threads)
+torch.set_grad_enabled(False)
+rng = np.random.default_rng(0)
+
+
+class Case(NamedTuple):
+    """Two ways to compute one thing; ``work`` in floating-point operations, ``error`` relative to the largest number."""
+
+    name: str
+    work: float
+    ours: Callable[[], object]
+    theirs: Callable[[], object]
+    error: float
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def difference(got: np.ndarray, want: torch.Tensor) -> float:
+    expected = want.numpy()
+    return float(np.abs(got - expected).max() / np.abs(expected).max())
+
+
+def linear(m: int, k: int, n: int) -> Case:
+    a, w, bias, c = numbers(m, k), numbers(k, n), numbers(n), np.empty((m, n), np.float32)
+    kernel = gemm.bind(gemm.Gemm(m, n, k, (0, 0, k, 1), (0, 0, n), epilogue=Epilogue(bias=True)), w, bias)
+    ta, tw, tb = torch.from_numpy(a), torch.from_numpy(w.T.copy()), torch.from_numpy(bias)
+
+    def theirs() -> torch.Tensor:
+        return torch.nn.functional.linear(ta, tw, tb)
+
+    kernel(a, c)
+    return Case(f"linear {m}x{k}x{n}", 2.0 * m * k * n, lambda: kernel(a, c), theirs, difference(c, theirs()))
+
+
+def scores(heads: int, length: int, width: int) -> Case:
+    q, key = numbers(heads, length, width), numbers(heads, length, width)
+    c = np.empty((heads, length, length), np.float32)
+    strides = (0, length * width)
+    kernel = gemm.bind(
+        gemm.Gemm(
+            length, length, width, (*strides, width, 1), (0, length * length, length), (*strides, 1, width),
+            batch=heads, inner=heads,
+        )
+    )  # fmt: skip
+    tq, tk = torch.from_numpy(q), torch.from_numpy(key)
+
+    def theirs() -> torch.Tensor:
+        return torch.bmm(tq, tk.transpose(1, 2))
+
+    kernel(q, key, c)
+    work = 2.0 * heads * length * length * width
+    return Case(f"q @ k.T {heads}x{length}x{width}", work, lambda: kernel(q, key, c), theirs, difference(c, theirs()))
+
+
+def convolution(
+    channels: int, size: int, filters: int, kernel: int, stride: int = 1, groups: int = 1, method: str | None = None
+) -> Case:
+    window = Window(size, size, (kernel, kernel), (stride, stride), (kernel // 2, kernel // 2))
+    problem = conv.Conv(1, channels, filters, window, groups, Epilogue(bias=True, activation="relu"))
+    x, w = numbers(1, channels, size, size), numbers(filters, channels // groups, kernel, kernel)
+    bias, out = numbers(filters), np.empty((1, filters, *window.output), np.float32)
+    bound = conv.bind(problem, w, bias, method)
+    tx, tw, tb = (torch.from_numpy(t) for t in (x, w, bias))
+
+    def theirs() -> torch.Tensor:
+        return torch.nn.functional.conv2d(tx, tw, tb, stride, kernel // 2, 1, groups).relu_()
+
+    bound(x, out)
+    kind = "depthwise" if groups == channels else "conv" if groups == 1 else "grouped"
+    name = f"{kind} {channels},{size} -> {filters} {kernel}x{kernel}/{stride} {method or conv.choose(problem)}"
+    return Case(name, 2.0 * problem.work, lambda: bound(x, out), theirs, difference(out, theirs()))
+
+
+def cases() -> Iterator[Callable[[], Case]]:
+    for m, k, n in [
+        (197, 768, 3072), (197, 3072, 768), (128, 256, 256), (128, 256, 1024), (64, 512, 512), (1, 512, 512),
+        (1, 768, 3072), (4, 512, 512),
+    ]:  # fmt: skip
+        yield lambda m=m, k=k, n=n: linear(m, k, n)
+    yield lambda: scores(12, 197, 64)
+    for c, size, f in [(64, 56, 64), (128, 28, 128), (256, 14, 256), (512, 7, 512)]:
+        yield lambda c=c, size=size, f=f: convolution(c, size, f, 3, method="dense")
+        yield lambda c=c, size=size, f=f: convolution(c, size, f, 3)
+    for c, size, f, kernel, stride in [
+        (3, 224, 64, 7, 2), (3, 224, 32, 3, 2), (64, 56, 128, 3, 2), (256, 14, 512, 3, 2), (64, 56, 128, 1, 2),
+        (64, 56, 256, 1, 1), (256, 56, 64, 1, 1), (512, 28, 128, 1, 1), (1024, 14, 256, 1, 1), (2048, 7, 512, 1, 1),
+        (512, 7, 2048, 1, 1), (96, 14, 576, 1, 1), (24, 28, 88, 1, 1),
+    ]:  # fmt: skip
+        yield lambda c=c, size=size, f=f, kernel=kernel, stride=stride: convolution(c, size, f, kernel, stride)
+    for c, size, kernel, stride in [
+        (32, 112, 3, 1), (96, 112, 3, 2), (144, 56, 3, 1), (240, 28, 5, 1), (240, 28, 3, 2), (480, 14, 5, 1),
+        (672, 14, 5, 2), (960, 7, 3, 1), (960, 7, 5, 1), (96, 56, 7, 1),
+    ]:  # fmt: skip
+        yield lambda c=c, size=size, kernel=kernel, stride=stride: convolution(c, size, c, kernel, stride, c)
+    yield lambda: convolution(128, 56, 128, 3, 1, 32)
+
+
+def main() -> None:
+    clock = time.thread_time if options.threads == 1 else time.perf_counter
+    print(f"{'case':44} {'ours ms':>8} {'torch ms':>8} {'GFLOP/s':>8} {'ratio':>6} {'error':>8}")
+    for make in cases():
+        case = make()
+        if options.only not in case.name:
+            continue
+        best = [float("inf")] * 2
+        for _ in range(options.rounds):
+            for which, run in enumerate((case.ours, case.theirs)):
+                start = clock()
+                run()
+                best[which] = min(best[which], clock() - start)
+        ours, theirs = best
+        print(
+            f"{case.name:44} {ours * 1e3:8.3f} {theirs * 1e3:8.3f} {case.work / ours / 1e9:8.0f} {theirs / ours:6.2f} "
+            f"{case.error:8.0e}"
+        )
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""``gpujit cache``: where compiled kernels are kept, what there is, and how to be rid of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+from gpujit.cli.output import size_text, table
+from gpujit.kernels import cache
+from gpujit.support.config import config
+from gpujit.support.errors import ArgumentError
+
+NAME = "cache"
+HELP = "show or remove the compiled kernels kept on disk"
+EXAMPLES = """examples:
+  gpujit cache where
+  gpujit cache ls
+  gpujit cache ls --json
+  GPUJIT_CACHE_DIR=/srv/kernels gpujit cache clear"""
+
+# Operations named in a row of the listing.
+_SHOWN = 6
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """What to do: ls, clear or where."""
+    command.add_argument(
+        "action", choices=("ls", "clear", "where"),
+        help="ls: one line a kernel, last used first; clear: remove all; where: the folder, its size and its limit",
+    )  # fmt: skip
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Do it. Raises ArgumentError for a folder that is none, OSError for what cannot be removed."""
+    action = {"ls": _list, "clear": _clear, "where": _where}[arguments.action]
+    found, text = action(_store())
+    print(json.dumps(found) if arguments.json else text)
+    return 0
+
+
+def _store() -> cache.Store:
+    """The store of the folder in use, also when kernels are not kept just now. Raises ArgumentError."""
+    folder = cache.folder()
+    if not folder.is_absolute():
+        raise ArgumentError("this user has no home folder; GPUJIT_CACHE_DIR names a folder for compiled kernels")
+    return cache.Store(folder, config.cache_limit)
+
+
+def _list(store: cache.Store) -> tuple[Any, str]:
+    entries = sorted(store.entries(), key=lambda e: -e.used)
+    rows = [
+        {"key": e.key, "kind": "plan" if e.kind == cache.PACK else "kernel", "bytes": e.size, "used": e.used}
+        | {"what": _what(e), "files": [str(p) for p in e.files]}
+        for e in entries
+    ]
+    if not rows:
+        return rows, f"no kernels in {store.folder}"
+    now = time.time()
+    lines = [
+        (e.key[:12], r["kind"], size_text(e.size), _age(now - e.used), r["what"])
+        for e, r in zip(entries, rows, strict=True)
+    ]
+    return rows, table(lines, ("key", "kind", "size", "used", "what"), indent="")
+
+
+def _what(entry: cache.Entry) -> str:
+    """The operations of a kernel, or how many kernels a plan has."""
+    source = entry.source()
+    if entry.kind == cache.PACK:
+        return f"{max(source.count(chr(10)) - 1, 0)} kernels"
+    operations = []
+    for line in source.splitlines():
+        # ``;   %2: float32 = exp %1``
+        if line.startswith(";   %"):
+            name = line.partition(" = ")[2].split(" ", 1)[0]
+            if name not in ("load", "const"):
+                operations.append(name)
+    names = list(dict.fromkeys(operations))
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'s' * (count > 1)} ago"
+    return "just now"
+
+
+def _clear(store: cache.Store) -> tuple[Any, str]:
+    fault = cache.unsafe(store.folder)
+    if fault:
+        raise ArgumentError(fault)
+    count, size = store.clear()
+    text = f"removed {count} entr{'y' if count == 1 else 'ies'} ({size_text(size)}) from {store.folder}"
+    return {"folder": str(store.folder), "removed": count, "bytes": size}, text
+
+
+def _where(store: cache.Store) -> tuple[Any, str]:
+    entries = store.entries()
+    size = sum(e.size for e in entries)
+    fault = cache.unsafe(store.folder)
+    found = {
+        "folder": str(store.folder), "enabled": bool(config.cache), "entries": len(entries), "bytes": size,
+        "limit": store.limit, "problem": fault or None,
+    }  # fmt: skip
+    lines = [str(store.folder), f"{len(entries)} entries, {size_text(size)} of at most {size_text(store.limit)}"]
+    if not config.cache:
+        lines.append("switched off: GPUJIT_CACHE is 0")
+    if fault:
+        lines.append(f"not used: {fault}")
+    return found, "\n".join(lines)

@@ -1,0 +1,175 @@
+"""Convolutions of NCHW arrays: which template and which tile, weights packed once, the kernel to call."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gpujit.kernels.target import host
+from gpujit.kernels.templates import conv_dense, conv_rows
+from gpujit.kernels.templates.bound import BoundTemplate, template_address
+from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.planes import Window
+from gpujit.support.errors import ArgumentError
+
+# Operations below which one thread is as quick as the team.
+WORTH_A_TEAM = 200_000
+
+
+class Conv(NamedTuple):
+    """A convolution of ``images`` images of ``channels`` channels with ``filters`` filters."""
+
+    images: int
+    channels: int
+    filters: int
+    window: Window
+    groups: int = 1
+    epilogue: Epilogue = Epilogue()
+
+    @property
+    def work(self) -> int:
+        """Multiplications."""
+        height, width = self.window.output
+        taps = self.window.kernel[0] * self.window.kernel[1]
+        return self.images * self.filters * height * width * (self.channels // self.groups) * taps
+
+    def check(self) -> None:
+        """Raises ArgumentError when there is no such convolution."""
+        if min(self.window.output) < 1 or min(self.images, self.channels, self.filters) < 1:
+            raise ArgumentError(f"a convolution with a result of {self.window.output} pixels has nothing to compute")
+        if self.channels % self.groups or self.filters % self.groups:
+            raise ArgumentError(f"{self.groups} groups do not divide {self.channels} channels, {self.filters} filters")
+        self.epilogue.check()
+
+
+def bind(conv: Conv, weights: np.ndarray, bias: np.ndarray | None = None, method: str | None = None) -> BoundTemplate:
+    """The kernel to call with (x, out), and a residual last; weights are [K, C / groups, kernel y, kernel x].
+
+    ``method`` is "dense" or "rows"; by default what is quicker. Raises ArgumentError.
+    """
+    conv.check()
+    expected = (conv.filters, conv.channels // conv.groups, *conv.window.kernel)
+    if weights.shape != expected:
+        raise ArgumentError(f"weights of shape {weights.shape} for a convolution that needs {expected}")
+    if (bias is None) == conv.epilogue.bias:
+        raise ArgumentError("a bias is given or promised, but not both")
+    weights = np.ascontiguousarray(weights, np.float32)
+    method = method or choose(conv)
+    if method == "rows":
+        return _bind_rows(conv, weights, bias)
+    return _bind_dense(conv, weights, bias)
+
+
+def choose(conv: Conv) -> str:
+    """Which template is quickest: unfolding pays when many filters read what was unfolded."""
+    return "rows" if conv.filters // conv.groups < 12 else "dense"
+
+
+def _stride_kind(window: Window) -> int:
+    return window.stride[1] if window.stride[1] <= 2 else 0
+
+
+def _arrays(conv: Conv) -> list[str]:
+    return ["x", "out", *(["residual"] if conv.epilogue.residual else [])]
+
+
+def _constants(conv: Conv, bias: np.ndarray | None) -> dict[str, np.ndarray]:
+    return {} if bias is None else {"bias": np.ascontiguousarray(bias, np.float32)}
+
+
+def dense_tile(filters: int, pixels: int, lanes: int) -> tuple[int, int]:
+    """Filters and vectors of pixels of a register tile: those that compute least beyond the borders."""
+
+    def cost(tile: tuple[int, int]) -> tuple[float, int]:
+        rows, vectors = tile
+        width = vectors * lanes
+        work = -(-filters // rows) * rows * -(-pixels // width) * width
+        return work * (1 + 0.25 / rows + 0.25 / vectors), -vectors
+
+    return min(DENSE_TILES[lanes >= 16], key=cost)
+
+
+# At most 26 sums of 32 vector registers, or 12 of 16.
+DENSE_TILES = {
+    True: [(r, v) for v, most in ((1, 24), (2, 12), (3, 8), (4, 6)) for r in range(1, most + 1)],
+    False: [(r, v) for v, most in ((1, 12), (2, 6), (3, 4)) for r in range(1, most + 1)],
+}
+
+
+def _bind_dense(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> BoundTemplate:
+    window, lanes = conv.window, host().width
+    pixels = window.output[0] * window.output[1]
+    filters, channels = conv.filters // conv.groups, conv.channels // conv.groups
+    rows, vectors = dense_tile(filters, pixels, lanes)
+    constants = _constants(conv, bias) | {"weights": conv_dense.pack(weights, conv.groups, rows)}
+    segments = 0
+    if not window.is_plain:
+        table = conv_dense.pieces(window, lanes, vectors)
+        segments = table.shape[1]
+        constants |= {"taps": window.taps, "pieces": table}
+    stride = _stride_kind(window) if segments else 1
+    spec = conv_dense.DenseSpec(rows, vectors, lanes, segments, stride, conv.epilogue)
+    panels, blocks = -(-pixels // spec.tile), -(-filters // rows)
+    tasks = conv.images * conv.groups * panels
+    chunks = 1 if tasks >= 8 else min(blocks, -(-8 // tasks))
+    chunk = -(-blocks // chunks)
+    depth = channels * window.kernel[0] * window.kernel[1]
+    words = window.words | {
+        "images": conv.images, "groups": conv.groups, "channels": channels, "filters": filters,
+        "tap_count": window.kernel[0] * window.kernel[1], "pixels": pixels, "panels": panels,
+        "chunks": -(-blocks // chunk), "chunk": chunk, "blocks": blocks,
+    }  # fmt: skip
+    return BoundTemplate(
+        template_address(("conv_dense", spec), lambda: conv_dense.render(spec)),
+        conv_dense.SLOTS,
+        words,
+        _arrays(conv),
+        scratch_bytes=4 * (depth * spec.tile + (channels * window.plane_size if segments else 0)),
+        constants=constants,
+        is_small=conv.work < WORTH_A_TEAM,
+    )
+
+
+def rows_tile(filters: int, height: int, width: int, lanes: int) -> tuple[int, int, int]:
+    """Filters, rows and vectors of a tile."""
+    most = 24 if lanes >= 16 else 10
+    together = min(filters, 4 if lanes >= 16 else 2)
+
+    def cost(tile: tuple[int, int]) -> tuple[float, int]:
+        rows, vectors = tile
+        wide = vectors * lanes
+        work = -(-height // rows) * rows * -(-width // wide) * wide
+        return work * (1 + 0.6 / (rows * vectors)), rows
+
+    sums = min(most // together, 8)
+    rows, vectors = min(((r, v) for r in range(1, sums + 1) for v in range(1, sums // r + 1)), key=cost)
+    return together, rows, vectors
+
+
+def _bind_rows(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> BoundTemplate:
+    window, lanes = conv.window, host().width
+    height, width = window.output
+    filters, channels = conv.filters // conv.groups, conv.channels // conv.groups
+    together, rows, vectors = rows_tile(filters, height, width, lanes)
+    spec = conv_rows.RowsSpec(together, rows, vectors, lanes, _stride_kind(window), conv.epilogue)
+    constants = _constants(conv, bias) | {
+        "weights": conv_dense.pack(weights, conv.groups, together),
+        "offsets": (np.arange(channels)[:, None] * window.plane_size + window.taps).astype(np.int64).ravel(),
+    }
+    tasks = conv.images * conv.groups
+    words = window.words | {
+        "images": conv.images, "groups": conv.groups, "channels": channels, "filters": filters,
+        "depth": channels * window.kernel[0] * window.kernel[1], "out_rows": height, "out_columns": width,
+        "bands": 1 if tasks >= 8 else min(height, -(-8 // tasks)), "blocks": -(-filters // together),
+    }  # fmt: skip
+    return BoundTemplate(
+        template_address(("conv_rows", spec), lambda: conv_rows.render(spec)),
+        conv_rows.SLOTS,
+        words,
+        _arrays(conv),
+        # A tile may begin near the end of the last row.
+        scratch_bytes=4 * (channels * window.plane_size + vectors * lanes),
+        constants=constants,
+        is_small=conv.work < WORTH_A_TEAM,
+    )

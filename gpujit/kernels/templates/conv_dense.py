@@ -1,0 +1,203 @@
+"""Convolutions with many channels: a panel of the unfolded image is packed, and multiplied by all weights.
+
+NCHW in, NCHW out. Lanes are neighbouring pixels of the output, which may lie on several rows: a vector is gathered from
+``segments`` pieces of the padded planes. Weights lie as [group][K / rows][C * taps][rows], and their numbers are broadcast.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite import ir
+
+from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
+from gpujit.kernels.templates.bound import aligned
+from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.planes import SLOTS as PLANE_SLOTS
+from gpujit.kernels.templates.planes import Window, unless_current, write_planes
+from gpujit.kernels.vector import I32, I64, Vector
+
+SLOTS = (
+    "x", "weights", "bias", "residual", "out", "taps", "pieces",
+    "images", "groups", "channels", "filters", "tap_count", "pixels", "panels", "chunks", "chunk", "blocks",
+    *PLANE_SLOTS, "scratch", "scratch_bytes",
+)  # fmt: skip
+
+
+class DenseSpec(NamedTuple):
+    """``rows`` filters by ``vectors`` of pixels in registers; ``segments`` is 0 where the image is read as it lies."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    segments: int
+    stride_x: int
+    epilogue: Epilogue
+
+    @property
+    def tile(self) -> int:
+        return self.vectors * self.lanes
+
+
+def pack(weights: np.ndarray, groups: int, rows: int) -> np.ndarray:
+    """[K, C / groups, ...] as [groups][ceil(K / groups / rows)][C / groups * taps][rows], zeros for filters beyond K."""
+    filters = weights.shape[0] // groups
+    depth = int(np.prod(weights.shape[1:]))
+    blocks = -(-filters // rows)
+    packed = aligned((groups, blocks, depth, rows))
+    flat = weights.reshape(groups, filters, depth)
+    for b in range(blocks):
+        part = flat[:, b * rows : (b + 1) * rows]
+        packed[:, b, :, : part.shape[1]] = part.transpose(0, 2, 1)
+    return packed
+
+
+def pieces(window: Window, lanes: int, vectors: int) -> np.ndarray:
+    """int64 [panels * vectors, segments, 2]: where each piece of a vector of pixels lies, and the bits of its lanes.
+
+    The first piece is read without a mask.
+    """
+    height, width = window.output
+    count = height * width
+    total = -(-count // (lanes * vectors)) * vectors
+    pixel = np.arange(total * lanes).reshape(total, lanes)
+    row, column = pixel // width, pixel % width
+    first = row[:, :1]
+    most = int((row[:, -1:] - first).max()) + 1
+    table = np.zeros((total, most, 2), np.int64)
+    lane = np.arange(lanes)
+    for s in range(most):
+        # Rows past the image are not stored; they must only lie where reading is allowed.
+        here = (row - first == s) & (pixel < count)
+        start = (first + s) * window.plane[1] + (column - lane)[np.arange(total), here.argmax(1)][:, None]
+        table[:, s, 0] = np.where(here.any(1), start[:, 0], table[:, 0, 0] if s else 0)
+        table[:, s, 1] = (here << lane).sum(1)
+    return table
+
+
+def render(spec: DenseSpec) -> str:
+    """The kernel's LLVM IR."""
+    texts: list[str] = []
+    with template(SLOTS, texts) as k:
+        _write(k, spec)
+    return texts[0]
+
+
+def _write(k: TemplateBody, spec: DenseSpec) -> None:
+    for name in SLOTS[7:-2]:
+        k.word(name)
+    buffer = k.buffer(spec.rows * spec.tile)
+    current = k.builder.alloca(I64)
+    k.builder.store(ir.Constant(I64, -1), current)
+    channels, filters, pixels, blocks = (k.word(n) for n in ("channels", "filters", "pixels", "blocks"))
+    groups, panels, chunks = k.word("groups"), k.word("panels"), k.word("chunks")
+    x, out, residual = k.array("x"), k.array("out"), k.array("residual")
+    area = k.word("height") * k.word("width")
+    depth = channels * k.word("tap_count")
+    panel_at = k.scratch()
+    planes = k.at(panel_at, depth * spec.tile)
+    low, high = k.share(k.word("images") * groups * panels * chunks)
+    with k.loop(low, high) as task:
+        above = k.quotient(task, chunks)
+        index = k.quotient(above, panels)
+        panel = above - index * panels
+        chunk = task - above * chunks
+        group = k.rest(index, groups)
+        source = k.at(x, index * channels * area)
+        if spec.segments:
+            with k.builder.if_then(unless_current(k, current, index)), k.loop(0, channels) as c:
+                write_planes(
+                    k, k.at(source, c * area), k.at(planes, c * k.word("plane_size")), spec.lanes, spec.stride_x
+                )
+            _pack_pieces(k, spec, planes, panel_at, panel)
+        else:
+            _pack_plain(k, spec, source, panel_at, panel)
+        first = panel * spec.tile
+        weights = k.at(k.array("weights"), group * blocks * depth * spec.rows)
+        target = index * filters * pixels + first
+        start = chunk * k.word("chunk")
+        with k.loop(start, k.smaller(start + k.word("chunk"), blocks)) as block:
+            w = k.at(weights, block * depth * spec.rows)
+            sums = multiply_tile(
+                k, spec.rows, spec.vectors, spec.lanes, depth,
+                lambda i, r: k.floats(w, i * spec.rows + r, 1),
+                lambda i, v: k.floats(panel_at, i * spec.tile + v * spec.lanes, spec.lanes),
+            )  # fmt: skip
+            for r, row in enumerate(sums):
+                for v, value in enumerate(row):
+                    k.put(buffer, r * spec.tile + v * spec.lanes, value)
+            filter_ = block * spec.rows
+            with k.loop(0, k.smaller(filters - filter_, spec.rows)) as r:
+                at = target + (filter_ + r) * pixels
+                bias = group * filters + filter_ + r
+                finish_row(k, spec.epilogue, spec.lanes, spec.vectors, k.at(buffer, r * spec.tile), pixels - first, bias, at, out, residual)
+
+
+def finish_row(
+    k: TemplateBody,
+    epilogue: Epilogue,
+    lanes: int,
+    vectors: int,
+    sums: ir.Value,
+    count: Vector,
+    channel: Vector,
+    at: Vector,
+    out: ir.Value,
+    residual: ir.Value,
+) -> None:
+    """``vectors`` of sums through the epilogue, the first ``count`` numbers of them to ``out[at:]``."""
+    bias = k.e.broadcast(k.floats(k.array("bias"), channel, 1), lanes) if epilogue.bias else None
+    for v in range(vectors):
+        mask = k.e.tail_mask(count - v * lanes, lanes)
+        other = k.floats(residual, at + v * lanes, lanes, mask) if epilogue.residual else None
+        value = epilogue.apply(k.e, k.floats(sums, v * lanes, lanes), bias, other)
+        k.put(out, at + v * lanes, value, mask)
+
+
+def _pack_plain(k: TemplateBody, spec: DenseSpec, source: ir.Value, panel_at: ir.Value, panel: Vector) -> None:
+    """Pixels of all channels in a row."""
+    pixels, first = k.word("pixels"), panel * spec.tile
+    masks = [k.e.tail_mask(pixels - first - v * spec.lanes, spec.lanes) for v in range(spec.vectors)]
+    with k.loop(0, k.word("channels")) as c:
+        for v, mask in enumerate(masks):
+            at = c * pixels + first + v * spec.lanes
+            k.put(panel_at, c * spec.tile + v * spec.lanes, k.floats(source, at, spec.lanes, mask))
+
+
+def _pack_pieces(k: TemplateBody, spec: DenseSpec, planes: ir.Value, panel_at: ir.Value, panel: Vector) -> None:
+    taps, table, size = k.array("taps"), k.array("pieces"), k.word("plane_size")
+    tap_count = k.word("tap_count")
+    with k.loop(0, k.number(spec.vectors)) as v:
+        row = (panel * spec.vectors + v) * (spec.segments * 2)
+        places, masks = [], []
+        for s in range(spec.segments):
+            places.append(k.e.load(table, (row + s * 2).value, "int64", 1))
+            bits = k.e.load(table, (row + s * 2 + 1).value, "int64", 1)
+            masks.append(mask_of(k, bits, spec.lanes))
+        with k.loop(0, k.word("channels")) as c:
+            base = [k.at(planes, c * size + place) for place in places]
+            to = k.at(panel_at, c * tap_count * spec.tile + v * spec.lanes)
+            with k.loop(0, tap_count) as t:
+                tap = k.e.load(taps, t.value, "int64", 1)
+                x = k.floats(base[0], tap, spec.lanes)
+                for s in range(1, spec.segments):
+                    x = load_over(k, base[s], tap, masks[s], x)
+                k.put(to, t * spec.tile, x)
+
+
+def mask_of(k: TemplateBody, bits: Vector, lanes: int) -> Vector:
+    """The low bits of an int64 as a mask."""
+    if lanes == 1:
+        return (bits & 1) != 0
+    narrow = k.builder.trunc(bits.value, ir.IntType(lanes))
+    return Vector(k.e, k.builder.bitcast(narrow, k.e.type("bool", lanes)), "bool", lanes)
+
+
+def load_over(k: TemplateBody, base: ir.Value, index: Vector, mask: Vector, below: Vector) -> Vector:
+    """Numbers from memory where the mask is set, those of ``below`` elsewhere."""
+    if below.lanes == 1:
+        return k.e.select(mask, k.e.load(base, index.value, "float32", 1, mask), below)
+    name = f"llvm.masked.load.v{below.lanes}f32.p0"
+    arguments = [k.at(base, index), ir.Constant(I32, 4), mask.value, below.value]
+    return below._new(k.e.call(name, below.value.type, arguments))

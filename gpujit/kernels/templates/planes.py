@@ -1,0 +1,152 @@
+"""Padded planes: a channel of an image in scratch memory with its border, one plane for each phase of the strides.
+
+Pixel (y, x) of the output reads row ``y + row_shift`` and column ``x + column_shift`` of a tap's plane: whatever stride and
+dilation are, neighbours in the output are neighbours in a plane, and vectors are read as they lie.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite import ir
+
+from gpujit.kernels.templates.body import TemplateBody
+from gpujit.kernels.vector import I32, Number, Vector
+
+SLOTS = (
+    "height", "width", "stride_y", "stride_x", "pad_y", "pad_x", "plane_rows", "pitch", "phases_y", "phases_x",
+    "plane_size",
+)  # fmt: skip
+# Floats behind the last row that a vector may read and write.
+SLACK = 64
+
+
+class Window(NamedTuple):
+    """How a kernel moves over images of ``height`` x ``width``; pairs are (y, x), ``padding`` is before and after."""
+
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    # More zeros below and to the right, as rounding up asks for in pooling.
+    more: tuple[int, int] = (0, 0)
+
+    @property
+    def output(self) -> tuple[int, int]:
+        """Height and width of the result."""
+        y, x = (
+            (size + 2 * p + m - d * (t - 1) - 1) // s + 1
+            for size, p, m, d, t, s in zip(
+                (self.height, self.width), self.padding, self.more, self.dilation, self.kernel, self.stride
+            )
+        )
+        return y, x
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether output pixels are the input's own: no plane is needed."""
+        return self.kernel == self.stride == (1, 1) and self.padding == self.more == (0, 0)
+
+    @property
+    def phases(self) -> tuple[int, int]:
+        """How many planes there are along y and along x."""
+        y, x = (
+            max(i * d % s for i in range(t)) + 1 for t, d, s in zip(self.kernel, self.dilation, self.stride)
+        )
+        return y, x
+
+    @property
+    def plane(self) -> tuple[int, int]:
+        """Rows and columns of a plane."""
+        y, x = (
+            o + (t - 1) * d // s for o, t, d, s in zip(self.output, self.kernel, self.dilation, self.stride)
+        )
+        return y, x
+
+    @property
+    def plane_size(self) -> int:
+        """Floats of one channel's planes."""
+        (py, px), (rows, pitch) = self.phases, self.plane
+        size = -(-(py * px * rows * pitch + SLACK) // 16) * 16
+        # Planes a power of two apart would share few sets of the cache.
+        return size + 16 if size % 256 == 0 else size
+
+    @property
+    def taps(self) -> np.ndarray:
+        """int64 [kernel y * kernel x]: where in a channel's planes each tap of output pixel (0, 0) lies."""
+        (dy, dx), (sy, sx), (rows, pitch) = self.dilation, self.stride, self.plane
+        found = []
+        for i in range(self.kernel[0]):
+            for j in range(self.kernel[1]):
+                plane = (i * dy % sy) * self.phases[1] + j * dx % sx
+                found.append(plane * rows * pitch + (i * dy // sy) * pitch + j * dx // sx)
+        return np.array(found, np.int64)
+
+    @property
+    def words(self) -> dict[str, int]:
+        """The block's words for SLOTS."""
+        values = (
+            self.height, self.width, *self.stride, *self.padding, *self.plane, *self.phases, self.plane_size,
+        )  # fmt: skip
+        return dict(zip(SLOTS, values, strict=True))
+
+
+def write_planes(
+    k: TemplateBody, source: ir.Value, target: ir.Value, lanes: int, stride_x: int, fill: Number = 0.0
+) -> None:
+    """One channel's planes from its image; ``fill`` outside of it. ``stride_x`` is 1, 2, or 0 for others."""
+    e, b = k.e, k.builder
+    height, width, pitch = k.word("height"), k.word("width"), k.word("pitch")
+    phases_x, rows = k.word("phases_x"), k.word("plane_rows")
+    outside = e.constant("float32", lanes, fill)
+    with k.loop(0, k.word("phases_y") * phases_x) as plane:
+        phase_y = k.quotient(plane, phases_x)
+        phase_x = plane - phase_y * phases_x
+        first = phase_x - k.word("pad_x")
+        with k.loop(0, rows) as row:
+            y = row * k.word("stride_y") + phase_y - k.word("pad_y")
+            # Rows follow each other, so what a vector writes beyond its row's end is written over.
+            at = k.at(target, (plane * rows + row) * pitch)
+            with b.if_else(((y >= 0) & (y < height)).value) as (inside, beyond):
+                with inside:
+                    line = k.at(source, y * width)
+                    with k.loop(0, pitch, lanes) as x:
+                        k.put(at, x, _columns(k, line, x, first, lanes, stride_x, fill))
+                with beyond:
+                    with k.loop(0, pitch, lanes) as x:
+                        k.put(at, x, outside)
+
+
+def _columns(
+    k: TemplateBody, line: ir.Value, x: Vector, first: Vector, lanes: int, stride_x: int, fill: Number
+) -> Vector:
+    """Columns ``(x + lane) * stride + first`` of a row."""
+    e = k.e
+    wide = lanes * max(stride_x, 1)
+    step = k.word("stride_x") if stride_x == 0 else k.number(stride_x)
+    start = x * step + first
+    columns = e.iota("int32", wide)
+    if stride_x == 0:
+        columns = columns * e.broadcast(e.cast(step, "int32"), wide)
+    columns = columns + e.broadcast(e.cast(start, "int32"), wide)
+    mask = (columns >= 0) & (columns < e.broadcast(e.cast(k.word("width"), "int32"), wide))
+    if stride_x == 0:
+        return e.gather(line, e.cast(columns, "int64"), "float32", mask, fill)
+    loaded = e.load(line, start.value, "float32", wide, mask, other=fill)
+    return loaded if stride_x == 1 else every(k, loaded, stride_x, 0)
+
+
+def every(k: TemplateBody, x: Vector, step: int, first: int) -> Vector:
+    """Each ``step``-th lane, from ``first`` on."""
+    order = ir.Constant(ir.VectorType(I32, x.lanes // step), list(range(first, x.lanes, step)))
+    return Vector(k.e, k.builder.shuffle_vector(x.value, x.value, order), x.dtype, x.lanes // step)
+
+
+def unless_current(k: TemplateBody, slot: ir.Value, index: Vector) -> ir.Value:
+    """The condition that ``slot`` held another number; it holds ``index`` from now on."""
+    before = Vector(k.e, k.builder.load(slot, typ=index.value.type), "int64", 1)
+    k.builder.store(index.value, slot)
+    return (before != index).value

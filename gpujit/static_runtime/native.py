@@ -1,0 +1,169 @@
+"""Native steps: a kernel's address with its argument block, whose words of addresses are filled in by who runs it.
+
+A fusion group becomes one through its program; so does a copy that makes a tensor contiguous. ``overwritten`` finds the
+operand that a group may write its result over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from gpujit.fuser.lower import Lowered
+from gpujit.ir.graph import Node
+from gpujit.kernels.cpu_launch import BoundKernel
+from gpujit.kernels.cpu_ops import NotRendered
+from gpujit.kernels.index import Index, dim
+from gpujit.kernels.schedule import passes
+from gpujit.kernels.templates.bound import BoundTemplate
+from gpujit.kernels.tile import Load, Reduce, Store, TileError, TileProgram
+from gpujit.kernels.tile_build import Builder
+from gpujit.static_runtime.places import Place
+from gpujit.support.errors import InternalError
+
+
+@dataclass(frozen=True, slots=True)
+class NativeKernel:
+    """A kernel bound to shapes and strides.
+
+    ``words`` are its block with addresses left 0; ``arrays`` says which words take those of the operands and then of
+    the results. Each part of the team needs ``scratch`` bytes; word ``scratch_slot`` takes their address,
+    ``flags_slot`` that of one int64 for each message in ``checks``, which the kernel sets when the check fails.
+    ``owner`` keeps alive what the addresses point to. ``overwrites[k]`` are the operands that result k may be written
+    over.
+    """
+
+    address: int
+    words: tuple[int, ...]
+    arrays: tuple[int, ...]
+    scratch: int
+    scratch_slot: int
+    flags_slot: int
+    checks: tuple[str, ...]
+    is_small: bool
+    owner: object
+    overwrites: tuple[tuple[int, ...], ...]
+
+
+# What makes a native step of an operator's node, for operands and results that lie there; None when it cannot.
+Maker = Callable[[Node, Sequence[Place], Sequence[Place]], NativeKernel | None]
+
+
+def of_program(
+    program: TileProgram,
+    inputs: Sequence[Place],
+    outputs: Sequence[Place],
+    sizes: Sequence[int],
+    params: Sequence[int] = (),
+) -> NativeKernel | None:
+    """The program's kernel for operands and results at these places; None when it cannot be had."""
+    ins = [p.steps for p in inputs]
+    outs = [p.steps for p in outputs]
+    if any(s is None for s in (*ins, *outs)):
+        return None
+    try:
+        bound = BoundKernel(program, ins, outs, sizes, params)  # type: ignore[arg-type]
+    except (NotRendered, InternalError):
+        return None
+    slots = bound.call.nest.slots
+    found = tuple(overwritten(program, k, inputs, outputs) for k in range(len(outputs)))
+    return NativeKernel(
+        bound.address,
+        tuple(int(w) for w in bound.words),
+        tuple(range(len(ins) + len(outs))),
+        int(bound.scratch),
+        slots["scratch"],
+        slots["flags"],
+        tuple(c.message for c in bound.checks),
+        bound.is_small,
+        bound,
+        found,
+    )
+
+
+def of_group(lowered: Lowered, inputs: Sequence[Place], outputs: Sequence[Place]) -> NativeKernel | None:
+    """The kernel of a fusion group."""
+    return of_program(lowered.program, inputs, outputs, lowered.sizes, lowered.params)
+
+
+def of_template(bound: BoundTemplate, results: int) -> NativeKernel:
+    """The step of a template whose last ``results`` arrays are what it makes."""
+    scratch = bound.slots.get("scratch", 0) if bound.scratch_bytes else 0
+    return NativeKernel(
+        bound.address,
+        tuple(int(w) for w in bound.words),
+        tuple(bound.slots[name] for name in bound.arrays),
+        bound.scratch_bytes,
+        scratch,
+        0,
+        (),
+        bound.is_small,
+        bound,
+        ((),) * results,
+    )
+
+
+def of_copy(source: Place, target: Place) -> NativeKernel | None:
+    """The kernel that copies a tensor."""
+    try:
+        program = _copy_program(source.dtype, len(source.shape))
+    except TileError:
+        return None
+    return of_program(program, [source], [target], source.shape)
+
+
+@lru_cache(maxsize=256)
+def _copy_program(dtype: np.dtype, rank: int) -> TileProgram:
+    build = Builder(rank)
+    at = [dim(d) for d in range(rank)]
+    build.store(build.output(dtype, rank), at, build.load(build.input(dtype, rank), at))
+    return build.finish()
+
+
+def overwritten(program: TileProgram, output: int, inputs: Sequence[Place], outputs: Sequence[Place]) -> tuple[int, ...]:
+    """The operands that a result may be written over, as far as the program is concerned.
+
+    Such an operand has the result's size of an element, shape and strides, and is read at the very index that is
+    written, at each point before it is written and in no later run over the row, by a program whose stores to other
+    results do not matter to it. Then nothing that is still to be read has been overwritten, in whichever order points
+    are worked through.
+    """
+    stores = [e for e in program.effects if isinstance(e, Store) and e.array == output]
+    if len(stores) != 1 or stores[0].mask is not None:
+        return ()
+    if any(isinstance(i, Reduce) and i.is_scan for i in program.body):
+        return ()
+    store, target = stores[0], outputs[output]
+    found = []
+    for k, place in enumerate(inputs):
+        same = place.dtype.itemsize == target.dtype.itemsize and place.shape == target.shape
+        if same and _same_steps(place, target) and _reads_before(program, k, store):
+            found.append(k)
+    return tuple(found)
+
+
+def _same_steps(a: Place, b: Place) -> bool:
+    return all(s == t or n == 1 for s, t, n in zip(a.strides, b.strides, a.shape, strict=True))
+
+
+def _reads_before(program: TileProgram, operand: int, store: Store) -> bool:
+    loads = {v for v, item in enumerate(program.body) if isinstance(item, Load) and item.array == operand}
+    for v in loads:
+        item = program.body[v]
+        assert isinstance(item, Load)
+        if item.mask is not None or not _same_index(item.coords, store.coords):
+            return False
+    runs = passes(program)
+    reading = [i for i, run in enumerate(runs) if loads & {*run.full, *run.row}]
+    writing = [i for i, run in enumerate(runs) if store in (*run.effects, *run.row_effects)]
+    # Within a run over a row, a point's loads come before its stores, and those of a row before its points.
+    if len(writing) != 1 or any(loads & set(run.row) for run in runs) or any(store in run.row_effects for run in runs):
+        return False
+    return not reading or max(reading) <= writing[0]
+
+
+def _same_index(a: Sequence[Index], b: Sequence[Index]) -> bool:
+    return len(a) == len(b) and all(str(i) == str(k) for i, k in zip(a, b, strict=True))

@@ -1,0 +1,225 @@
+"""Where tensors lie: which memory, from which byte on, with which strides, as far as that is known before a run.
+
+Views of a tensor whose strides are known cost nothing at run time when only native steps read them: they are an offset
+and strides. Strides are those of the inputs a plan is made for; tensors made by operators are taken to be contiguous
+until one was seen that is not. Whoever runs a plan checks both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gpujit.ir import types as T
+from gpujit.ir.dtypes import numpy_dtype
+from gpujit.ir.graph import Block, Graph, Node, Value
+from gpujit.ops.registry import Op
+from gpujit.passes.effects import entry_of
+from gpujit.passes.nodes import constant_before, insert_op
+from gpujit.support.errors import GpujitError
+
+Strides = tuple[int, ...]
+
+# A stand-in of more bytes is not made, even though nobody fills it.
+LARGEST = 1 << 40
+# Elements of a view that copies up to which it is found out in which order it does.
+LARGEST_COPY = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor's elements: ``offset`` bytes behind the first element of the tensor ``root``, ``strides`` in bytes."""
+
+    root: Value
+    offset: int
+    strides: Strides
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def steps(self) -> Strides | None:
+        """Strides in elements; None when they are no whole numbers of them."""
+        size = self.dtype.itemsize
+        return None if any(s % size for s in self.strides) else tuple(s // size for s in self.strides)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+def facts_of(value: Value) -> tuple[tuple[int, ...], np.dtype] | None:
+    """Shape and dtype of a tensor whose type says both; None for everything else."""
+    t = value.type
+    if not isinstance(t, T.TensorType) or t.dtype is None or t.shape is None:
+        return None
+    if any(type(n) is not int for n in t.shape):
+        return None
+    try:
+        return tuple(int(n or 0) for n in t.shape), numpy_dtype(t.dtype)
+    except TypeError:
+        return None
+
+
+def contiguous(shape: Sequence[int], dtype: np.dtype) -> Strides:
+    """Strides in bytes of an array whose last dim lies together."""
+    found = []
+    step = dtype.itemsize
+    for n in reversed(shape):
+        found.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(found))
+
+
+class Places:
+    """The places of a graph's values, inner blocks left out.
+
+    Views that copy (a reshape of a transposed tensor) are replaced in the graph by a copy and a view of it.
+    Args:
+        strides: those of inputs and of operators' results that are not contiguous.
+    """
+
+    def __init__(self, graph: Graph, strides: Mapping[Value, Strides]) -> None:
+        self._strides = strides
+        self._places: dict[Value, Place] = {}
+        self._lists: dict[Value, list[Place]] = {}
+        # Copies made here: each has one input, and its result is contiguous.
+        self.copies: set[Node] = set()
+        # Views whose results are known places.
+        self.views: set[Node] = set()
+        for value in graph.inputs:
+            self._own(value)
+        for node in list(graph.nodes):
+            self._node(node)
+
+    def of(self, value: Value) -> Place | None:
+        """Where a tensor lies; None when that is not known."""
+        return self._places.get(value)
+
+    def _own(self, value: Value) -> None:
+        facts = facts_of(value)
+        if facts is None:
+            return
+        shape, dtype = facts
+        strides = self._strides.get(value)
+        self._places[value] = Place(value, 0, contiguous(shape, dtype) if strides is None else strides, shape, dtype)
+
+    def _node(self, node: Node) -> None:
+        if node.kind == "prim::Constant":
+            array = node.attributes.get("value")
+            if type(array) is np.ndarray:
+                self._places[node.output] = Place(node.output, 0, array.strides, array.shape, array.dtype)
+            return
+        if node.kind == "prim::ListUnpack":
+            parts = self._lists.get(node.inputs[0])
+            if parts is not None and len(parts) == len(node.outputs):
+                self._places.update(zip(node.outputs, parts, strict=True))
+                self.views.add(node)
+                return
+        if node.kind == "prim::unchecked_cast" and node.inputs[0] in self._places and facts_of(node.output):
+            self._places[node.output] = self._places[node.inputs[0]]
+            self.views.add(node)
+            return
+        op = entry_of(node)
+        if op is not None and op.kind == "view" and self._view(node, op):
+            return
+        for value in node.outputs:
+            self._own(value)
+
+    def _view(self, node: Node, op: Op) -> bool:
+        base = self._places.get(node.inputs[0])
+        arguments = self._arguments(node)
+        if base is None or arguments is None or prod(base.shape) * base.dtype.itemsize > LARGEST:
+            return False
+        memory, x = _stand_in(base.shape, base.strides, base.dtype)
+        try:
+            results = op.kernel(np)(x, *arguments)
+        except GpujitError:
+            # It will be raised when the program runs.
+            return False
+        found = results if isinstance(results, (list, tuple)) else [results]
+        if not all(type(y) is np.ndarray and (not y.size or np.may_share_memory(memory, y)) for y in found):
+            return self._copying(node, op, base, arguments, results)
+        start = x.__array_interface__["data"][0]
+        places = []
+        for y in found:
+            offset = y.__array_interface__["data"][0] - start if y.size else 0
+            places.append(Place(base.root, base.offset + offset, y.strides, y.shape, y.dtype))
+        if len(node.outputs) == 1 and isinstance(node.output.type, T.ListType):
+            self._lists[node.output] = places
+        elif len(node.outputs) == len(places) and all(map(facts_of, node.outputs)):
+            self._places.update(zip(node.outputs, places, strict=True))
+        else:
+            return False
+        self.views.add(node)
+        return True
+
+    def _arguments(self, node: Node) -> list[Any] | None:
+        """What is behind the first argument; tensors, whose shape alone matters, are stand-ins."""
+        found: list[Any] = []
+        for value in node.inputs[1:]:
+            if value.is_constant:
+                found.append(value.constant())
+            elif value.node.kind == "prim::ListConstruct" and all(v.is_constant for v in value.node.inputs):
+                found.append([v.constant() for v in value.node.inputs])
+            else:
+                facts = facts_of(value)
+                if facts is None:
+                    return None
+                found.append(np.broadcast_to(np.zeros((), facts[1]), facts[0]))
+        return found
+
+    def _copying(self, node: Node, op: Op, base: Place, arguments: list[Any], y: Any) -> bool:
+        """Whether a view that copies was replaced by a copy of its operand and a view of that."""
+        facts = facts_of(node.output) if len(node.outputs) == 1 else None
+        if facts is None or type(y) is not np.ndarray or (y.shape, y.dtype) != facts or y.dtype != base.dtype:
+            return False
+        count = prod(base.shape)
+        if y.size != count or not y.flags.c_contiguous or not 0 < count <= LARGEST_COPY:
+            return False
+        if any(s % base.dtype.itemsize for s in base.strides):
+            return False
+        steps = tuple(s // base.dtype.itemsize * 8 for s in base.strides)
+        memory, numbers = _stand_in(base.shape, steps, np.dtype(np.int64))
+        memory.view(np.int64)[:] = np.arange(memory.size // 8)
+        if not np.array_equal(op.kernel(np)(numbers, *arguments).ravel(), numbers.ravel()):
+            return False
+        x = node.inputs[0]
+        copy = insert_op(node, "aten::clone", [x, constant_before(node, 0, T.INT)], node)
+        copy.type = x.type if facts_of(x) is not None else T.TensorType(node.output.type.dtype, base.shape)  # type: ignore[attr-defined]
+        self._places[copy] = Place(copy, 0, contiguous(base.shape, base.dtype), base.shape, base.dtype)
+        self.copies.add(copy.node)
+        result = copy
+        if base.shape != y.shape:
+            size = constant_before(node, list(y.shape), T.ListType(T.INT))
+            result = insert_op(node, "aten::view", [copy, size], node)
+            self._places[result] = Place(copy, 0, contiguous(y.shape, y.dtype), y.shape, y.dtype)
+            self.views.add(result.node)
+        result.type = node.output.type
+        node.output.replace_all_uses_with(result)
+        node.destroy()
+        return True
+
+
+def _stand_in(shape: tuple[int, ...], strides: Strides, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Memory that nobody fills, and a tensor in it."""
+    low = sum(min(0, s * (n - 1)) for s, n in zip(strides, shape, strict=True) if n)
+    high = sum(max(0, s * (n - 1)) for s, n in zip(strides, shape, strict=True) if n)
+    memory = np.empty(high - low + dtype.itemsize, np.uint8)
+    return memory, np.ndarray(shape, dtype, memory, -low, strides)
+
+
+def reads_of(node: Node) -> Iterator[Value]:
+    """What a node reads, and what the nodes in its blocks do."""
+    yield from node.inputs
+    stack: list[Block] = list(node.blocks)
+    while stack:
+        block = stack.pop()
+        yield from block.returns
+        for inner in block.nodes:
+            yield from inner.inputs
+            stack += inner.blocks

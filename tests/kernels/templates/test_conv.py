@@ -1,0 +1,116 @@
+"""The convolution templates against float64: every stride, dilation, padding, group and tail, NaN round the result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gpujit.kernels.templates.conv import Conv, bind
+from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.planes import Window
+from gpujit.support.errors import ArgumentError
+from tests.kernels.templates.test_gemm import REFERENCE, close, numbers
+
+
+def reference(x: np.ndarray, w: np.ndarray, conv: Conv) -> np.ndarray:
+    window, groups = conv.window, conv.groups
+    (py, px), (sy, sx), (dy, dx), (oh, ow) = window.padding, window.stride, window.dilation, window.output
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (py, py), (px, px)))
+    n, c = x.shape[:2]
+    split = padded.reshape(n, groups, c // groups, *padded.shape[2:])
+    kernels = w.astype(np.float64).reshape(groups, -1, *w.shape[1:])
+    out = np.zeros((n, groups, kernels.shape[1], oh, ow))
+    for i in range(w.shape[2]):
+        for j in range(w.shape[3]):
+            tap = split[..., i * dy : i * dy + (oh - 1) * sy + 1 : sy, j * dx : j * dx + (ow - 1) * sx + 1 : sx]
+            out += np.einsum("ngchw,gkc->ngkhw", tap, kernels[..., i, j])
+    return out.reshape(n, -1, oh, ow)
+
+
+def check(conv: Conv, method: str | None, seed: int = 0, accuracy: int = 1) -> None:
+    rng = np.random.default_rng(seed)
+    window, epilogue = conv.window, conv.epilogue
+    x = numbers(rng, conv.images, conv.channels, window.height, window.width)
+    w = numbers(rng, conv.filters, conv.channels // conv.groups, *window.kernel)
+    bias = numbers(rng, conv.filters)
+    want = reference(x, w, conv)
+    residual = numbers(rng, *want.shape)
+    if epilogue.bias:
+        want += bias[:, None, None]
+    if epilogue.residual and not epilogue.residual_last:
+        want += residual
+    want = REFERENCE[epilogue.activation](want)
+    if epilogue.residual and epilogue.residual_last:
+        want += residual
+    # NaN before and behind the result shows whether anything is written outside, and behind the input what is read.
+    room = np.full(want.size + 64, np.nan, np.float32)
+    out = room[32:-32].reshape(want.shape)
+    image = np.full(x.size + 64, np.nan, np.float32)
+    image[32:-32] = x.ravel()
+    kernel = bind(conv, w, bias if epilogue.bias else None, method)
+    kernel(image[32:-32], out, *([residual] if epilogue.residual else []))
+    close(out, want, accuracy * conv.channels // conv.groups * w.shape[2] * w.shape[3])
+    out[...] = np.nan
+    assert np.isnan(room).all()
+
+
+pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    images=st.integers(1, 2),
+    groups=st.integers(1, 3),
+    channels=st.integers(1, 4),
+    filters=st.integers(1, 9),
+    size=st.tuples(st.integers(1, 20), st.integers(1, 40)),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    stride=pair,
+    dilation=pair,
+    padding=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    method=st.sampled_from(["dense", "rows"]),
+)
+def test_any_geometry(
+    images: int, groups: int, channels: int, filters: int, size: tuple[int, int], kernel: tuple[int, int],
+    stride: tuple[int, int], dilation: tuple[int, int], padding: tuple[int, int], method: str,
+) -> None:  # fmt: skip
+    window = Window(*size, kernel, stride, padding, dilation)
+    assume(min(window.output) > 0)
+    check(Conv(images, channels * groups, filters * groups, window, groups, Epilogue(bias=True)), method)
+
+
+@pytest.mark.parametrize("method", ["dense", "rows"])
+@pytest.mark.parametrize("activation", ["relu", "silu", "hardswish"])
+@pytest.mark.parametrize("last", [False, True])
+def test_epilogues(method: str, activation: str, last: bool) -> None:
+    window = Window(9, 17, (3, 3), (1, 1), (1, 1))
+    check(Conv(2, 5, 7, window, 1, Epilogue(True, True, activation, last)), method)
+
+
+@pytest.mark.parametrize("size", [1, 5, 7, 14, 28, 33])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("kernel", [3, 5, 7])
+def test_depthwise(size: int, stride: int, kernel: int) -> None:
+    window = Window(size, size, (kernel, kernel), (stride, stride), (kernel // 2, kernel // 2))
+    check(Conv(1, 6, 6, window, 6, Epilogue(True, False, "hardswish")), None)
+
+
+@pytest.mark.parametrize("pixels", [1, 7, 14, 31])
+def test_pointwise(pixels: int) -> None:
+    check(Conv(2, 13, 29, Window(pixels, pixels, (1, 1)), 1, Epilogue(True, True, "relu")), None)
+
+
+def test_one_dimension_is_a_row() -> None:
+    check(Conv(1, 4, 20, Window(1, 50, (1, 5), (1, 2), (0, 2)), 1), None)
+
+
+def test_what_cannot_be_computed_is_refused() -> None:
+    w = np.zeros((4, 2, 3, 3), np.float32)
+    with pytest.raises(ArgumentError, match="nothing to compute"):
+        bind(Conv(1, 2, 4, Window(2, 2, (3, 3))), w)
+    with pytest.raises(ArgumentError, match="do not divide"):
+        bind(Conv(1, 3, 4, Window(5, 5, (3, 3)), 2), w)
+    with pytest.raises(ArgumentError, match="needs"):
+        bind(Conv(1, 3, 4, Window(5, 5, (3, 3))), w)

@@ -1,0 +1,71 @@
+"""Static modules of loaded models, beside what the interpreter computes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gpujit
+from gpujit.passes.specialise.main import Specialised
+from gpujit.runtime.executor import Executor
+from gpujit.runtime.fused import FusedStep
+from gpujit.runtime.lower import Lowerer
+from gpujit.runtime.values import bind_arguments
+from gpujit.runtime.vm import Interpreter
+from gpujit.static_runtime.build import Options
+from gpujit.static_runtime.module import StaticModule
+from tests.compare import from_meta
+
+CORPUS = Path(__file__).parents[1] / "models" / "corpus"
+
+
+@dataclass
+class Pair:
+    """A planned graph and the same graph run by the interpreter with fused groups."""
+
+    static: StaticModule
+    values: list[Any]
+    specialised: Specialised
+    executor_code: Any
+
+    def interpreted(self, values: Sequence[Any]) -> Any:
+        with np.errstate(all="ignore"):
+            return Interpreter(Lowerer(np)).run(self.executor_code, values)
+
+    def planned(self, values: Sequence[Any], **options: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return self.static.run(values, **options)
+
+
+def read_case(path: Path) -> list[Any]:
+    """The inputs of a model of the corpus."""
+    with np.load(path.with_suffix(".npz")) as stored:
+        arrays = {k: stored[k] for k in stored.files if k != "meta"}
+        meta = json.loads(str(stored["meta"]))
+    return [from_meta(m, arrays) for m in meta["inputs"]]
+
+
+def pair(module: gpujit.ScriptModule, inputs: Sequence[Any], options: Options = Options(), method: str = "forward") -> Pair:
+    """The pair for a loaded module and inputs."""
+    function = module._object.type.methods[method]
+    values = [module._object, *bind_arguments(function.schema, inputs, {}, skip=1)]
+    executor = Executor(function, module._program.lowerer.rules, lambda values: None, strict=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plan = executor.prepare(values)
+    lowerer = Lowerer(np, module._program.lowerer.rules)
+    lowerer.fused = {n: s for n, s in plan.steps.items() if isinstance(s, FusedStep)}
+    static = StaticModule(plan.graph, plan.fused.programs, lowerer, options)
+    return Pair(static, values, plan.specialised, plan.code)
+
+
+def own(values: Sequence[Any]) -> list[Any]:
+    """The values with copies of all arrays; the object is shared."""
+    return [values[0], *copy.deepcopy(list(values[1:]))]
