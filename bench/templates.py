@@ -113,7 +113,8 @@ def cases() -> Iterator[Callable[[], Case]]:
     yield lambda: scores(12, 197, 64)
     for c, size, f in [(64, 56, 64), (128, 28, 128), (256, 14, 256), (512, 7, 512)]:
         yield lambda c=c, size=size, f=f: convolution(c, size, f, 3, method="dense")
-        yield lambda c=c, size=size, f=f: convolution(c, size, f, 3)
+        for m in (2, 4):
+            yield lambda c=c, size=size, f=f, m=m: convolution(c, size, f, 3, method=f"winograd{m}")
     for c, size, f, kernel, stride in [
         (3, 224, 64, 7, 2), (3, 224, 32, 3, 2), (64, 56, 128, 3, 2), (256, 14, 512, 3, 2), (64, 56, 128, 1, 2),
         (64, 56, 256, 1, 1), (256, 56, 64, 1, 1), (512, 28, 128, 1, 1), (1024, 14, 256, 1, 1), (2048, 7, 512, 1, 1),

@@ -11,7 +11,7 @@ import numpy as np
 from gpujit.kernels import supply
 from gpujit.kernels.cpu_nest import NestCall, plan_nest
 from gpujit.kernels.target import host
-from gpujit.kernels.team import READS_OBJECTS, team
+from gpujit.kernels.team import READS_OBJECTS, alone, caller, team
 from gpujit.kernels.tile import Check, TileProgram
 from gpujit.support.errors import InternalError, OpError
 
@@ -89,6 +89,7 @@ class BoundKernel:
         self.checks = [c for c in nest.program.effects if isinstance(c, Check)]
         self.is_small = self.call.work < WORTH_A_TEAM or self.call.tasks < 2
         self._scratch_slot, self._flags_slot = nest.slots["scratch"], nest.slots["flags"]
+        self._call, self._alone = caller(), alone()
         self._block = ctypes.c_int64 * len(self.words)
         # Blocks that no call uses just now, with their addresses.
         self._free: list[tuple[Any, int]] = []
@@ -104,15 +105,18 @@ class BoundKernel:
         for x in arrays:
             block[k] = id(x) if READS_OBJECTS else x.ctypes.data
             k += 1
-        threads = team()
+        parts, workers = 1, self._alone
+        if not self.is_small:
+            threads = team()
+            parts, workers = threads.size, threads.address
         flags = scratch = None
         if self.scratch:
-            scratch = np.empty(self.scratch * (1 if self.is_small else threads.size), np.uint8)
+            scratch = np.empty(self.scratch * parts, np.uint8)
             block[self._scratch_slot] = scratch.ctypes.data
         if self.checks:
             flags = np.zeros(len(self.checks), np.int64)
             block[self._flags_slot] = flags.ctypes.data
-        threads.call(self.address, address, k if READS_OBJECTS else 0, alone=self.is_small)
+        self._call(workers, self.address, address, k if READS_OBJECTS else 0)
         self._free.append((block, address))
         if flags is not None and flags.any():
             raise OpError(self.checks[int(flags.argmax())].message)

@@ -11,10 +11,13 @@ import ctypes
 import os
 import sys
 import threading
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
 from gpujit.kernels import supply
+from gpujit.kernels.native import Library
 from gpujit.kernels.team_code import DATA_OFFSET, OFFSETS, TEAM_BYTES, team_ir
 from gpujit.support.threads import thread_count
 
@@ -25,24 +28,46 @@ _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 
+@cache
+def _library() -> Library:
+    code = team_ir()
+    return supply.module(code, lambda: code, optimise=1)
+
+
+@cache
+def caller() -> Callable[[int, int, int, int], None]:
+    """``call(team, function, block, arrays)``: one step by the team at an address, or by ``alone()``.
+
+    ``function`` and ``block`` are addresses; the first ``arrays`` words of the block hold ``id`` of the arrays whose
+    data the step takes. The caller keeps them alive.
+    """
+    return _CALL(_library().address("gpujit_team_call"))
+
+
+@cache
+def alone() -> int:
+    """The address of a team of one: who calls it does all the work."""
+    memory = np.zeros(TEAM_BYTES // 8, np.int64)
+    memory[OFFSETS["parts"] // 8] = 1
+    _kept.append(memory)
+    return int(memory.ctypes.data)
+
+
+_kept: list[np.ndarray] = []
+
+
 class Team:
     """``size`` threads, the caller's included.
 
     ``address`` and ``run`` are what a native job needs: ``run(address, functions, blocks, count)``, the two in the
     middle being addresses of arrays of ``count`` addresses each. It returns when all steps are done. Safe from any
-    thread.
+    thread. ``caller`` runs one step.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        code = team_ir()
-        self._library = supply.module(code, lambda: code, optimise=1)
-        self.run = _RUN(self._library.address("gpujit_team_run"))
-        work = _WORK(self._library.address("gpujit_team_work"))
-        self._call = _CALL(self._library.address("gpujit_team_call"))
-        self._alone = np.zeros(TEAM_BYTES, np.uint8)
-        self._alone[OFFSETS["parts"]] = 1
-        self._alone_address = self._alone.ctypes.data
+        self.run = _RUN(_library().address("gpujit_team_run"))
+        work = _WORK(_library().address("gpujit_team_work"))
         self._memory = np.zeros(TEAM_BYTES + _LINE, np.uint8)
         start = self._memory.ctypes.data
         self.address = -(-start // _LINE) * _LINE
@@ -58,14 +83,6 @@ class Team:
     def _word(self, name: str) -> np.ndarray:
         at = self._offset + OFFSETS[name]
         return self._memory[at : at + 8].view(np.int64)
-
-    def call(self, function: int, block: int, arrays: int, *, alone: bool = False) -> None:
-        """Run one step, on this thread when ``alone``.
-
-        ``function`` and ``block`` are addresses; the first ``arrays`` words of the block hold ``id`` of the arrays
-        whose data the step takes. The caller keeps them alive.
-        """
-        self._call(self._alone_address if alone else self.address, function, block, arrays)
 
     def close(self) -> None:
         """End the workers once a job under way is done; later jobs run on the thread that brings them."""

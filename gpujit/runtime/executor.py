@@ -46,6 +46,8 @@ class Plan:
     fused: Fused
     steps: dict[Node, FusedStep]
     code: bc.Code
+    # Whether NumPy's warnings need not be muted, which takes longer than a small kernel: nothing but kernels runs.
+    is_quiet: bool = False
 
 
 @dataclass
@@ -97,6 +99,8 @@ class Executor:
         if plan is None:
             self.counters.interpreted += 1
             return self.interpret(values)
+        if plan.is_quiet:
+            return _RUN(plan.code, values)
         with np.errstate(all="ignore"):
             return _RUN(plan.code, values)
 
@@ -149,7 +153,8 @@ class Executor:
         lowerer.fused = steps
         known = {v: x for v, x in zip(graph.inputs, values, strict=False) if isinstance(x, np.ndarray)}
         make_ready(fused.programs.values(), known)
-        return Plan(found, graph, fused, steps, lowerer.graph_code(graph))
+        is_quiet = all(n in steps or n.kind == "prim::Constant" for n in graph.all_nodes())
+        return Plan(found, graph, fused, steps, lowerer.graph_code(graph), is_quiet)
 
     def _unfused(self, lowerer: Lowerer, node: Node) -> Callable[..., Any]:
         """A group operator by operator, for when its kernel cannot be had."""

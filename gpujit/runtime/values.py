@@ -252,6 +252,8 @@ def bind_arguments(schema: Schema, args: tuple[Any, ...], kwargs: dict[str, Any]
     Raises ArgumentError that names the argument and shows the declared signature.
     """
     arguments = schema.arguments[skip:]
+    if not kwargs and len(args) == len(arguments) and all(map(_is_plain, args, arguments)):
+        return list(args)
     name = schema.name.rpartition(".")[2]
     positional = [a for a in arguments if not a.kwarg_only]
     if len(args) > len(positional):
@@ -293,6 +295,16 @@ def bind_arguments(schema: Schema, args: tuple[Any, ...], kwargs: dict[str, Any]
             f"{name}() got unknown keyword arguments {unknown}. Declaration: {declaration(schema, skip)}"
         )
     return values
+
+
+def _is_plain(value: Any, argument: Argument) -> bool:
+    """Whether a value is an array that goes to a tensor's argument as it is: most calls have no other arguments."""
+    return (
+        type(value) is np.ndarray
+        and type(argument.type) is T.TensorType
+        and not argument.kwarg_only
+        and is_tensor_dtype(value.dtype)
+    )
 
 
 def _default(argument: Argument) -> Any:

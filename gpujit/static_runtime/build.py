@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from gpujit.fuser.fuse import FUSION_GROUP
-from gpujit.fuser.lower import Lowered
+from gpujit.fuser.errors import NotFused
+from gpujit.fuser.lower import Lowered, lower
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value, copy_node
 from gpujit.ops.registry import Op
 from gpujit.passes.alias import AliasAnalysis
-from gpujit.passes.effects import entry_of, inner_nodes
+from gpujit.passes.effects import entry_of, inner_nodes, is_pure
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of
@@ -183,6 +184,7 @@ class _Build:
         self.order = [n for n in self.graph.nodes if n.kind != "prim::Constant"]
         self.position = {n: i for i, n in enumerate(self.order)}
         self.natives: dict[Node, NativeKernel] = {}
+        self.operands: dict[Node, Sequence[Value]] = {}
         self.outs: dict[Node, Op] = {}
         self.kinds: dict[Node, str] = {}
 
@@ -234,24 +236,43 @@ class _Build:
                 self.kinds[node] = "interpreter"
 
     def native(self, node: Node) -> NativeKernel | None:
-        """The kernel of a node that is a native step."""
+        """The kernel of a node that is a native step; ``operands`` then says what it reads."""
         results = self.placed(node.outputs)
         if results is None or any(p.strides != contiguous(p.shape, p.dtype) for p in results) or not results:
             return None
-        if node.kind == FUSION_GROUP:
-            low = self.programs.get(node)
-            # A check of kernels is done where each is called by itself.
-            if low is None or config.check_kernels or not getattr(self.fallback.get(node), "is_fused", True):
-                return None
-            operands = self.placed(node.inputs[: len(low.inputs)])
-            return None if operands is None else of_group(low, operands, results)
+        if self.maker is not None and node.kind != FUSION_GROUP:
+            values = [v for v in node.inputs if isinstance(v.type, T.TensorType)]
+            operands = self.placed(values)
+            kernel = None if operands is None else self.maker(node, operands, results)
+            if kernel is not None:
+                self.operands[node] = values
+                return kernel
         if node in self.places.copies:
             source = self.places.of(node.inputs[0])
+            self.operands[node] = node.inputs[:1]
             return None if source is None else of_copy(source, results[0])
-        if self.maker is not None:
-            operands = self.placed([v for v in node.inputs if isinstance(v.type, T.TensorType)])
-            return None if operands is None else self.maker(node, operands, results)
-        return None
+        # A check of kernels is done where each is called by itself.
+        low = None if config.check_kernels else self.program(node)
+        if low is None:
+            return None
+        values = node.inputs[: len(low.inputs)] if node.kind == FUSION_GROUP else list(low.inputs)
+        operands = self.placed(values)
+        self.operands[node] = values
+        return None if operands is None else of_group(low, operands, results)
+
+    def program(self, node: Node) -> Lowered | None:
+        """The tile program of a group, or of an operator that would not be worth a call of its own."""
+        if node.kind == FUSION_GROUP:
+            return self.programs.get(node) if getattr(self.fallback.get(node), "is_fused", True) else None
+        op = entry_of(node)
+        if op is None or op.form != "functional" or op.kind in ("view", "prim") or "fuser" in config.disable:
+            return None
+        if op.full_name in self.lowerer.rules or not is_pure(node) or (op.kind != "pointwise" and op.scalar is None):
+            return None
+        try:
+            return lower([node], list(node.outputs))
+        except NotFused:
+            return None
 
     def placed(self, values: Sequence[Value]) -> list[Place] | None:
         found = [self.places.of(v) for v in values]
@@ -291,7 +312,7 @@ class _Build:
         merged: dict[Value, Value] = {}
         for node, kernel in self.natives.items():
             i = self.position[node]
-            operands = [p for p in map(self.places.of, node.inputs) if p is not None][: self.operands(node)]
+            operands = [p for p in map(self.places.of, self.operands[node]) if p is not None]
             taken: set[Value] = set()
             for k, value in enumerate(node.outputs):
                 if value not in self.last:
@@ -306,10 +327,6 @@ class _Build:
                         taken.add(root)
                         break
         return merged
-
-    def operands(self, node: Node) -> int:
-        low = self.programs.get(node)
-        return len(node.inputs) if low is None else len(low.inputs)
 
     def is_whole(self, place: Place) -> bool:
         root = self.places.of(place.root)
@@ -412,7 +429,7 @@ class _Emit:
         for node in reversed(self.order):
             if node in build.natives:
                 # What is neither planned nor constant comes in as an array.
-                found.update(p.root for p in map(self.places.of, self.operands(node)) if p is not None)
+                found.update(p.root for p in map(self.places.of, build.operands[node]) if p is not None)
             elif node in self.places.views or node.kind in _HOLDERS:
                 if any(v in found and self.slot_of(v) is None for v in node.outputs):
                     found.update(node.inputs)
@@ -485,7 +502,7 @@ class _Emit:
             kernel = self.build.natives[node]
             first = len(self.words)
             self.words += kernel.words
-            operands = [p for p in map(self.places.of, self.operands(node)) if p is not None]
+            operands = [p for p in map(self.places.of, self.build.operands[node]) if p is not None]
             for k, place in enumerate(operands):
                 self.address(first + kernel.arrays[k], place, made if place.root in made else given)
             for k, value in enumerate(node.outputs):
@@ -510,11 +527,6 @@ class _Emit:
         for value in made:
             self.new[value] = new.add_output(value.type, value.name)
         self.steps[new] = segment  # type: ignore[assignment]  # a runtime makes it callable
-
-    def operands(self, node: Node) -> Sequence[Value]:
-        if node.kind == FUSION_GROUP:
-            return node.inputs[: self.build.operands(node)]
-        return [v for v in node.inputs if isinstance(v.type, T.TensorType)]
 
     def address(self, word: int, place: Place, dynamic: dict[Value, list[tuple[int, int]]]) -> None:
         """See to it that a block word names a place."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpujit.kernels.target import host
-from gpujit.kernels.templates import conv_dense, conv_rows
+from gpujit.kernels.templates import conv_dense, conv_rows, winograd
 from gpujit.kernels.templates.bound import BoundTemplate, template_address
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.planes import Window
@@ -46,7 +46,7 @@ class Conv(NamedTuple):
 def bind(conv: Conv, weights: np.ndarray, bias: np.ndarray | None = None, method: str | None = None) -> BoundTemplate:
     """The kernel to call with (x, out), and a residual last; weights are [K, C / groups, kernel y, kernel x].
 
-    ``method`` is "dense" or "rows"; by default what is quicker. Raises ArgumentError.
+    ``method`` is "dense", "rows", "winograd2" or "winograd4"; by default what is quicker. Raises ArgumentError.
     """
     conv.check()
     expected = (conv.filters, conv.channels // conv.groups, *conv.window.kernel)
@@ -58,12 +58,27 @@ def bind(conv: Conv, weights: np.ndarray, bias: np.ndarray | None = None, method
     method = method or choose(conv)
     if method == "rows":
         return _bind_rows(conv, weights, bias)
+    if method.startswith("winograd"):
+        return _bind_winograd(conv, weights, bias, int(method[-1]))
     return _bind_dense(conv, weights, bias)
 
 
 def choose(conv: Conv) -> str:
     """Which template is quickest: unfolding pays when many filters read what was unfolded."""
-    return "rows" if conv.filters // conv.groups < 12 else "dense"
+    if conv.filters // conv.groups < 12:
+        return "rows"
+    if may_use_winograd(conv) and min(conv.channels, conv.filters) >= 16:
+        costs = {f"winograd{m}": winograd_cost(conv, m) for m in (2, 4)}
+        best = min(costs, key=costs.__getitem__)
+        if costs[best] < conv.work:
+            return best
+    return "dense"
+
+
+def may_use_winograd(conv: Conv) -> bool:
+    """Whether the algorithm fits at all."""
+    window = conv.window
+    return window.kernel == (3, 3) and window.stride == window.dilation == (1, 1) and conv.groups == 1
 
 
 def _stride_kind(window: Window) -> int:
@@ -171,5 +186,84 @@ def _bind_rows(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> Boun
         # A tile may begin near the end of the last row.
         scratch_bytes=4 * (channels * window.plane_size + vectors * lanes),
         constants=constants,
+        is_small=conv.work < WORTH_A_TEAM,
+    )
+
+
+# What the products of a band may take of the second-level cache, in bytes.
+BAND_BYTES = 1_500_000
+
+
+class _Bands(NamedTuple):
+    """How tiles are grouped: rows of tiles in a band, numbers of bands, the register tile, and a row's length."""
+
+    rows: int
+    count: int
+    tile: tuple[int, int]
+    padded: int
+
+
+def _bands(conv: Conv, m: int, lanes: int) -> _Bands:
+    height, width = conv.window.output
+    down, across = -(-height // m), -(-width // m)
+    best: tuple[float, _Bands] | None = None
+    for rows in range(1, down + 1):
+        tile = dense_tile(conv.filters, rows * across, lanes)
+        wide = tile[1] * lanes
+        bands = _Bands(rows, -(-down // rows), tile, -(-rows * across // wide) * wide)
+        bytes_ = 4 * (m + 2) ** 2 * (conv.channels + conv.filters) * (bands.padded + lanes)
+        # Each band reads all weights again.
+        cost = bands.count * (bands.padded + 4)
+        if best is None or (cost < best[0] and bytes_ <= BAND_BYTES):
+            best = cost, bands
+    assert best is not None
+    return best[1]
+
+
+def winograd_cost(conv: Conv, m: int) -> float:
+    """What the algorithm takes, in multiplications of the direct one."""
+    bands, side = _bands(conv, m, host().width), (m + 2) ** 2
+    tiles = conv.images * bands.count * bands.padded
+    products = side * tiles * conv.channels * conv.filters
+    # Weights come from far away once for each band; a float takes as long as a dozen multiplications.
+    weights = side * conv.channels * conv.filters * bands.count * conv.images * 12
+    # Transforms take some hundred operations of a tile's numbers.
+    turning = side * tiles * (conv.channels + conv.filters) * 16
+    return max(products, weights) * 1.05 + turning
+
+
+def _bind_winograd(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, m: int) -> BoundTemplate:
+    if not may_use_winograd(conv):
+        raise ArgumentError(f"Winograd's algorithm is for 3x3 windows of stride 1, not {conv.window}")
+    window, lanes = conv.window, host().width
+    bands = _bands(conv, m, lanes)
+    rows, vectors = bands.tile
+    spec = winograd.WinogradSpec(m, rows, vectors, lanes, conv.epilogue)
+    height, width = window.output
+    columns = -(-width // m)
+    pitch = columns * m + 2
+    # The last vector of a channel's tiles may begin at the last of them.
+    stride = bands.padded + lanes
+    blocks = -(-conv.filters // rows)
+    chunks = 1 if conv.images * bands.count >= 4 else min(blocks, -(-4 // (conv.images * bands.count)))
+    chunk = -(-blocks // chunks)
+    # The last tile that is read, in the last row; two vectors of columns each.
+    last = (bands.rows - 1) * columns
+    plane = ((bands.rows - 1) * m + spec.side) * pitch + (bands.padded - last + 2 * lanes) * m
+    words = {
+        "images": conv.images, "channels": conv.channels, "filters": conv.filters, "height": window.height,
+        "width": window.width, "pad_y": window.padding[0], "pad_x": window.padding[1], "out_rows": height,
+        "out_columns": width, "tile_rows": -(-height // m), "tile_columns": columns, "bands": bands.count,
+        "band_rows": bands.rows, "stride": stride, "panels": bands.padded // spec.tile, "chunks": -(-blocks // chunk),
+        "chunk": chunk, "blocks": blocks, "pitch": pitch, "plane_size": -(-plane // 16) * 16,
+    }  # fmt: skip
+    numbers = spec.side**2 * stride * (conv.channels + chunk * rows) + words["plane_size"] + lanes
+    return BoundTemplate(
+        template_address(("winograd", spec), lambda: winograd.render(spec)),
+        winograd.SLOTS,
+        words,
+        _arrays(conv),
+        scratch_bytes=4 * numbers,
+        constants=_constants(conv, bias) | {"weights": winograd.pack(weights, m, rows)},
         is_small=conv.work < WORTH_A_TEAM,
     )

@@ -6,6 +6,7 @@ dilation are, neighbours in the output are neighbours in a plane, and vectors ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -114,13 +115,13 @@ def write_planes(
                 with inside:
                     line = k.at(source, y * width)
                     with k.loop(0, pitch, lanes) as x:
-                        k.put(at, x, _columns(k, line, x, first, lanes, stride_x, fill))
+                        k.put(at, x, padded_columns(k, line, x, first, lanes, stride_x, fill))
                 with beyond:
                     with k.loop(0, pitch, lanes) as x:
                         k.put(at, x, outside)
 
 
-def _columns(
+def padded_columns(
     k: TemplateBody, line: ir.Value, x: Vector, first: Vector, lanes: int, stride_x: int, fill: Number
 ) -> Vector:
     """Columns ``(x + lane) * stride + first`` of a row."""
@@ -136,13 +137,42 @@ def _columns(
     if stride_x == 0:
         return e.gather(line, e.cast(columns, "int64"), "float32", mask, fill)
     loaded = e.load(line, start.value, "float32", wide, mask, other=fill)
-    return loaded if stride_x == 1 else every(k, loaded, stride_x, 0)
+    return loaded if stride_x == 1 else split_lanes(k, [e.half(loaded, 0), e.half(loaded, 1)])[0]
 
 
-def every(k: TemplateBody, x: Vector, step: int, first: int) -> Vector:
-    """Each ``step``-th lane, from ``first`` on."""
-    order = ir.Constant(ir.VectorType(I32, x.lanes // step), list(range(first, x.lanes, step)))
-    return Vector(k.e, k.builder.shuffle_vector(x.value, x.value, order), x.dtype, x.lanes // step)
+def split_lanes(k: TemplateBody, vectors: Sequence[Vector]) -> list[Vector]:
+    """The numbers of a row of 2 or 4 vectors as that many vectors: number i of the row goes to vector i % count."""
+    if len(vectors) == 1:
+        return list(vectors)
+    lanes = vectors[0].lanes
+    halves = []
+    for first in (0, 1):
+        order = [first + 2 * q for q in range(lanes)]
+        halves.append([shuffled(k, x, y, order) for x, y in zip(vectors[::2], vectors[1::2], strict=True)])
+    even, odd = (split_lanes(k, half) for half in halves)
+    return [x for both in zip(even, odd, strict=True) for x in both]
+
+
+def join_lanes(k: TemplateBody, vectors: Sequence[Vector]) -> list[Vector]:
+    """What ``split_lanes`` takes apart: lane 0 of each of 2 or 4 vectors, then lane 1 of each, and so on."""
+    if len(vectors) == 1:
+        return list(vectors)
+    lanes = vectors[0].lanes
+    even, odd = join_lanes(k, vectors[::2]), join_lanes(k, vectors[1::2])
+    made = []
+    for x, y in zip(even, odd, strict=True):
+        for first in (0, lanes // 2):
+            made.append(shuffled(k, x, y, [first + q // 2 + q % 2 * lanes for q in range(lanes)]))
+    return made
+
+
+def shuffled(k: TemplateBody, x: Vector, y: Vector, order: Sequence[int]) -> Vector:
+    """Lanes of two vectors by number, those of ``y`` after those of ``x``; as many as each has."""
+    lanes = x.lanes
+    if lanes == 1:
+        return (x, y)[order[0]]
+    chosen = ir.Constant(ir.VectorType(I32, lanes), list(order))
+    return x._new(k.builder.shuffle_vector(x.value, y.value, chosen))
 
 
 def unless_current(k: TemplateBody, slot: ir.Value, index: Vector) -> ir.Value:

@@ -81,6 +81,35 @@ def test_any_geometry(
     check(Conv(images, channels * groups, filters * groups, window, groups, Epilogue(bias=True)), method)
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    images=st.integers(1, 2),
+    channels=st.integers(1, 20),
+    filters=st.integers(1, 20),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 90)),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    method=st.sampled_from(["winograd2", "winograd4"]),
+)
+def test_winograd_on_any_image(
+    images: int, channels: int, filters: int, size: tuple[int, int], padding: tuple[int, int], method: str
+) -> None:
+    window = Window(*size, (3, 3), (1, 1), padding)
+    assume(min(window.output) > 0)
+    # Its transforms amplify what rounding loses.
+    check(Conv(images, channels, filters, window, 1, Epilogue(bias=True)), method, accuracy=400)
+
+
+@pytest.mark.parametrize("method", ["winograd2", "winograd4"])
+def test_winograd_in_several_bands_and_chunks(method: str) -> None:
+    window = Window(33, 47, (3, 3), (1, 1), (1, 1))
+    check(Conv(2, 150, 130, window, 1, Epilogue(True, True, "relu")), method, accuracy=400)
+
+
+def test_winograd_is_refused_where_it_does_not_fit() -> None:
+    with pytest.raises(ArgumentError, match="for 3x3 windows of stride 1"):
+        bind(Conv(1, 2, 2, Window(5, 5, (5, 5))), np.zeros((2, 2, 5, 5), np.float32), method="winograd4")
+
+
 @pytest.mark.parametrize("method", ["dense", "rows"])
 @pytest.mark.parametrize("activation", ["relu", "silu", "hardswish"])
 @pytest.mark.parametrize("last", [False, True])

@@ -1,0 +1,241 @@
+"""3x3 convolutions of stride 1 by Winograd's algorithm: fewer multiplications, NCHW in, NCHW out.
+
+Tiles of ``m`` x ``m`` outputs (m is 2 or 4) are transformed with neighbouring tiles in the lanes; then each of the (m + 2)^2
+numbers of a tile is a matrix product over the channels; then results are transformed back. Tiles are handled in groups of
+tile rows, such that what lies between stays in the second-level cache.
+Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite import ir
+
+from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
+from gpujit.kernels.templates.bound import aligned
+from gpujit.kernels.templates.conv_dense import finish_row
+from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.planes import join_lanes, padded_columns, shuffled, split_lanes, unless_current
+from gpujit.kernels.vector import I64, Vector
+
+SLOTS = (
+    "x", "weights", "bias", "residual", "out",
+    "images", "channels", "filters", "height", "width", "pad_y", "pad_x", "out_rows", "out_columns",
+    "tile_rows", "tile_columns", "bands", "band_rows", "stride", "panels", "chunks", "chunk", "blocks",
+    "pitch", "plane_size", "scratch", "scratch_bytes",
+)  # fmt: skip
+
+# For each m, the transform of weights (G), as in the source. Those of inputs and outputs are spelled out below.
+WEIGHTS = {
+    2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
+    4: np.array(
+        [
+            [1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6],
+            [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1],
+        ]
+    ),
+}  # fmt: skip
+
+
+class WinogradSpec(NamedTuple):
+    """Tiles of ``m`` x ``m``; the products' register tile is ``rows`` filters by ``vectors`` of tiles."""
+
+    m: int
+    rows: int
+    vectors: int
+    lanes: int
+    epilogue: Epilogue
+
+    @property
+    def side(self) -> int:
+        return self.m + 2
+
+    @property
+    def tile(self) -> int:
+        return self.vectors * self.lanes
+
+
+def pack(weights: np.ndarray, m: int, rows: int) -> np.ndarray:
+    """[K, C, 3, 3] as [(m + 2)^2][ceil(K / rows)][C][rows], transformed in float64."""
+    filters, channels = weights.shape[:2]
+    g = WEIGHTS[m]
+    turned = np.einsum("ai,kcij,bj->abkc", g, weights.astype(np.float64), g, optimize=True)
+    turned = turned.reshape(len(g) ** 2, filters, channels)
+    blocks = -(-filters // rows)
+    packed = aligned((len(g) ** 2, blocks, channels, rows))
+    for b in range(blocks):
+        part = turned[:, b * rows : (b + 1) * rows]
+        packed[:, b, :, : part.shape[1]] = part.transpose(0, 2, 1)
+    return packed
+
+
+def inward(m: int, d: Sequence[Vector]) -> list[Vector]:
+    """B^T d of one row or column."""
+    if m == 2:
+        return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
+    a, b, c, d_, e, f = d
+    outer, inner, difference = e - c, d_ - b, c * 4.0
+    return [
+        a * 4.0 - c * 5.0 + e,
+        (d_ + e) - (b * 4.0 + difference),
+        (e - d_) + (b * 4.0 - difference),
+        outer + inner * 2.0,
+        outer - inner * 2.0,
+        b * 4.0 - d_ * 5.0 + f,
+    ]
+
+
+def outward(m: int, q: Sequence[Vector]) -> list[Vector]:
+    """A^T q of one row or column."""
+    if m == 2:
+        return [q[0] + q[1] + q[2], q[1] - q[2] - q[3]]
+    a, b, c, d, e, f = q
+    s, t, u, v = b + c, b - c, d + e, d - e
+    return [a + s + u, t + v * 2.0, s + u * 4.0, t + v * 8.0 + f]
+
+
+def render(spec: WinogradSpec) -> str:
+    """The kernel's LLVM IR."""
+    texts: list[str] = []
+    with template(SLOTS, texts) as k:
+        _write(k, spec)
+    return texts[0]
+
+
+def _write(k: TemplateBody, spec: WinogradSpec) -> None:
+    for name in SLOTS[5:-2]:
+        k.word(name)
+    buffer = k.buffer(spec.m * spec.m * spec.lanes)
+    current = k.builder.alloca(I64)
+    k.builder.store(ir.Constant(I64, -1), current)
+    bands, chunks, stride, channels = (k.word(n) for n in ("bands", "chunks", "stride", "channels"))
+    plane = k.scratch()
+    turned = k.at(plane, k.word("plane_size"))
+    products = k.at(turned, channels * stride * spec.side**2)
+    low, high = k.share(k.word("images") * bands * chunks)
+    with k.loop(low, high) as task:
+        index = k.quotient(task, chunks)
+        image = k.quotient(index, bands)
+        chunk = (task - index * chunks) * k.word("chunk")
+        first = (index - image * bands) * k.word("band_rows")
+        rows = k.smaller(k.word("tile_rows") - first, k.word("band_rows"))
+        source = k.at(k.array("x"), image * channels * k.word("height") * k.word("width"))
+        with k.builder.if_then(unless_current(k, current, index)), k.loop(0, channels) as c:
+            _plane(k, spec, k.at(source, c * k.word("height") * k.word("width")), plane, first, rows)
+            _turn_in(k, spec, plane, k.at(turned, c * stride), rows)
+        last = k.smaller(chunk + k.word("chunk"), k.word("blocks"))
+        _products(k, spec, turned, products, chunk, last)
+        filters = k.smaller(last * spec.rows, k.word("filters"))
+        with k.loop(chunk * spec.rows, filters) as f:
+            _turn_out(k, spec, k.at(products, (f - chunk * spec.rows) * stride), buffer, image, f, first, rows)
+
+
+def _plane(k: TemplateBody, spec: WinogradSpec, source: ir.Value, plane: ir.Value, first: Vector, rows: Vector) -> None:
+    """One channel's rows under ``rows`` rows of tiles, padded, and zeros behind them."""
+    pitch, lanes = k.word("pitch"), spec.lanes
+    zero = k.e.constant("float32", lanes, 0.0)
+    count = rows * spec.m + 2
+    top = first * spec.m - k.word("pad_y")
+    with k.loop(0, count) as row:
+        y = top + row
+        at = k.at(plane, row * pitch)
+        with k.builder.if_else(((y >= 0) & (y < k.word("height"))).value) as (inside, beyond):
+            with inside:
+                line = k.at(source, y * k.word("width"))
+                with k.loop(0, pitch, lanes) as x:
+                    k.put(at, x, padded_columns(k, line, x, -k.word("pad_x"), lanes, 1, 0.0))
+            with beyond:
+                with k.loop(0, pitch, lanes) as x:
+                    k.put(at, x, zero)
+    with k.loop(count * pitch, k.word("plane_size") - (lanes - 1), lanes) as x:
+        k.put(plane, x, zero)
+
+
+def _turn_in(k: TemplateBody, spec: WinogradSpec, plane: ir.Value, target: ir.Value, rows: Vector) -> None:
+    """All tiles of a channel: number (a, b) of tile t to ``target[(a * side + b) * channels * stride + t]``."""
+    m, side, lanes = spec.m, spec.side, spec.lanes
+    columns, pitch = k.word("tile_columns"), k.word("pitch")
+    apart = k.word("channels") * k.word("stride")
+    below = apart * side
+    with k.loop(0, rows) as ty:
+        # The last row of tiles goes on to the end of the products' last vector, so that all of it has numbers.
+        end = k.e.select(ty == rows - 1, k.word("panels") * spec.tile - ty * columns, columns)
+        with k.loop(0, end, lanes) as tx:
+            grid = []
+            for i in range(side):
+                line = k.at(plane, (ty * m + i) * pitch + tx * m)
+                numbers = split_lanes(k, [k.floats(line, q * lanes, lanes) for q in range(m)])
+                # The first two columns of the tile on the right are the last two of this one.
+                beyond = k.floats(line, m * lanes, lanes)
+                for q in range(2):
+                    numbers.append(shuffled(k, numbers[q], beyond, [*range(1, lanes), lanes + q]))
+                grid.append(inward(m, numbers))
+            column = k.at(target, ty * columns + tx)
+            for b in range(side):
+                at = column
+                for x in inward(m, [grid[i][b] for i in range(side)]):
+                    k.put(at, 0, x)
+                    at = k.at(at, below)
+                column = k.at(column, apart)
+
+
+def _products(
+    k: TemplateBody, spec: WinogradSpec, turned: ir.Value, products: ir.Value, first: Vector, last: Vector
+) -> None:
+    """For each number of the tiles, all filters of a chunk: a matrix product over the channels."""
+    channels, stride, blocks = k.word("channels"), k.word("stride"), k.word("blocks")
+    with k.loop(0, k.number(spec.side**2)) as p:
+        inputs = k.at(turned, p * channels * stride)
+        outputs = k.at(products, p * k.word("chunk") * spec.rows * stride)
+        with k.loop(first, last) as block:
+            w = k.at(k.array("weights"), (p * blocks + block) * channels * spec.rows)
+            with k.loop(0, k.word("panels")) as panel:
+                right = k.at(inputs, panel * spec.tile)
+                sums = multiply_tile(
+                    k, spec.rows, spec.vectors, spec.lanes, channels,
+                    lambda i, r: k.floats(w, i * spec.rows + r, 1),
+                    lambda i, v: k.floats(right, i * stride + v * spec.lanes, spec.lanes),
+                )  # fmt: skip
+                at = k.at(outputs, (block - first) * spec.rows * stride + panel * spec.tile)
+                for r, row in enumerate(sums):
+                    for v, x in enumerate(row):
+                        k.put(at, stride * r + v * spec.lanes, x)
+
+
+def _turn_out(
+    k: TemplateBody,
+    spec: WinogradSpec,
+    products: ir.Value,
+    buffer: ir.Value,
+    image: Vector,
+    channel: Vector,
+    first: Vector,
+    rows: Vector,
+) -> None:
+    """All tiles of one filter to the result."""
+    m, side, lanes = spec.m, spec.side, spec.lanes
+    columns, apart = k.word("tile_columns"), k.word("chunk") * spec.rows * k.word("stride")
+    height, width = k.word("out_rows"), k.word("out_columns")
+    out, residual = k.array("out"), k.array("residual")
+    base = (image * k.word("filters") + channel) * height
+    with k.loop(0, rows) as ty, k.loop(0, columns, lanes) as tx:
+        at = k.at(products, ty * columns + tx)
+        grid = []
+        for _ in range(side):
+            numbers = []
+            for _ in range(side):
+                numbers.append(k.floats(at, 0, lanes))
+                at = k.at(at, apart)
+            grid.append(outward(m, numbers))
+        finished = [outward(m, [grid[a][j] for a in range(side)]) for j in range(m)]
+        for i in range(m):
+            for q, x in enumerate(join_lanes(k, [finished[j][i] for j in range(m)])):
+                k.put(buffer, (i * m + q) * lanes, x)
+        top = (first + ty) * m
+        with k.loop(0, k.smaller(height - top, m)) as i:
+            place = (base + top + i) * width + tx * m
+            sums = k.at(buffer, i * (m * lanes))
+            finish_row(k, spec.epilogue, lanes, m, sums, width - tx * m, channel, place, out, residual)

@@ -1,0 +1,54 @@
+"""Small kernels, each another one, for tests of where kernels come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpujit.kernels import cpu_launch
+from gpujit.kernels.cpu_nest import Nest
+from gpujit.kernels.tile import TileProgram
+from gpujit.kernels.tile_text import parse_program
+
+SCALED = """\
+tile(a0: float32[1]) -> (o0: float32[1])
+  for d0 < n0
+  %0: float32 = load a0[d0]
+  %1: float32 = const {factor}
+  %2: float32 = mul %0, %1
+  store o0[d0], %2
+"""
+# A function of an operator's own, which no renderer has code for.
+UNKNOWN = """\
+tile(a0: float32[1]) -> (o0: float32[1])
+  for d0 < n0
+  %0: float32 = load a0[d0]
+  %1: float32 = call "mystery" %0
+  store o0[d0], %1
+"""
+
+
+def scaled(factor: float) -> TileProgram:
+    """``x * factor`` over one dim."""
+    return parse_program(SCALED.format(factor=float(factor)))
+
+
+def unknown() -> TileProgram:
+    return parse_program(UNKNOWN)
+
+
+def geometry(program: TileProgram, size: int = 5) -> cpu_launch.Geometry:
+    return cpu_launch.Geometry(program, ((1,),), ((1,),), (size,), ())
+
+
+def nest(program: TileProgram) -> Nest:
+    return cpu_launch.plan_nest(program, [(1,)], [(1,)], [5], [], 4).nest
+
+
+def run(program: TileProgram, numbers: Sequence[float] = (1, 2, 3, 4, 5)) -> list[float]:
+    """What the program's kernel makes of some numbers."""
+    x = np.array(numbers, np.float32)
+    y = np.zeros_like(x)
+    cpu_launch.run(program, [x], [y], [len(x)])
+    return [float(v) for v in y]
