@@ -35,7 +35,7 @@ rng = np.random.default_rng(0)
 
 
 class Case(NamedTuple):
-    """Two ways to compute one thing; ``work`` in floating-point operations, ``error`` relative to the largest number."""
+    """Two ways to compute one thing; ``work`` in operations of floats, ``error`` relative to the largest number."""
 
     name: str
     work: float
@@ -55,7 +55,7 @@ def difference(got: np.ndarray, want: torch.Tensor) -> float:
 
 def linear(m: int, k: int, n: int) -> Case:
     a, w, bias, c = numbers(m, k), numbers(k, n), numbers(n), np.empty((m, n), np.float32)
-    kernel = gemm.bind(gemm.Gemm(m, n, k, (0, 0, k, 1), (0, 0, n), epilogue=Epilogue(bias=True)), w, bias)
+    kernel = gemm.bind(gemm.Gemm(m, n, k, (0, 0, k, 1), (0, 0, n, 1), epilogue=Epilogue(bias=True)), w, bias)
     ta, tw, tb = torch.from_numpy(a), torch.from_numpy(w.T.copy()), torch.from_numpy(bias)
 
     def theirs() -> torch.Tensor:
@@ -71,7 +71,7 @@ def scores(heads: int, length: int, width: int) -> Case:
     strides = (0, length * width)
     kernel = gemm.bind(
         gemm.Gemm(
-            length, length, width, (*strides, width, 1), (0, length * length, length), (*strides, 1, width),
+            length, length, width, (*strides, width, 1), (0, length * length, length, 1), (*strides, 1, width),
             batch=heads, inner=heads,
         )
     )  # fmt: skip

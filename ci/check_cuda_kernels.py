@@ -1,6 +1,7 @@
 """Compiles the golden CUDA kernels for sm_80 and sm_90 and checks the machine code; needs no GPU and no driver.
 
     python ci/check_cuda_kernels.py [NAME ...]     a table of results; exit status 1 when a check fails
+    python ci/check_cuda_kernels.py --vocabulary   every operation of tile programs, on every dtype, compiles
     python ci/check_cuda_kernels.py --self-test    bad kernels, each of which must be found out
 
 Checked: no stack, no local memory, nothing spilled; no float64 instructions where the program has no float64; 128-bit
@@ -11,15 +12,22 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import numpy as np
+
+from gpujit.ir import scalar
+from gpujit.ir.dtypes import BFLOAT16, HALF_TYPES, kind_of
 from gpujit.kernels.cuda_compile import Compiled, Resources, compile_source, instructions, resources
-from gpujit.kernels.cuda_tile import CudaKernel, moves
+from gpujit.kernels.cuda_tile import CudaKernel, moves, plan_cuda
+from gpujit.kernels.index import dim
 from gpujit.kernels.numba_cuda import argument_types, render
-from gpujit.kernels.tile import Store
+from gpujit.kernels.tile import Store, TileProgram
+from gpujit.kernels.tile_build import Builder
 from tests.kernels.cuda_programs import SAMPLES
 
 ARCHITECTURES = ((8, 0), (9, 0))
@@ -108,9 +116,9 @@ def kernel(a0, o0, n0):
 _GREEDY = "\n".join(
     ["from numba import cuda", "from gpujit.kernels.cuda_device import int32, vload4, vstore4", "@cuda.jit"]
     + ["def kernel(a0, o0, n0):", "    i = int32(cuda.threadIdx.x)"]
-    + [f"    x{k} = a0[int32(i + {k} * n0)]" for k in range(160)]
+    + [f"    x{k} = a0[int32(i + {k} * n0)]" for k in range(200)]
     + ["    cuda.syncthreads()"]
-    + [f"    o0[int32(i + {k} * n0)] = x{159 - k} * x{k}" for k in range(160)]
+    + [f"    o0[int32(i + {k} * n0)] = x{199 - k} / x{k}" for k in range(200)]
 )
 BAD = {
     "local memory": (_LOCAL, ["*int32", "*float32", "int32"], "local memory"),
@@ -132,7 +140,54 @@ def self_test() -> bool:
     return right
 
 
+def vocabulary(dtype: np.dtype, rows: bool) -> TileProgram:
+    """A program with every operation, or every operation over rows, that takes ``dtype``, and casts to every other."""
+    builder = Builder(2, 1) if rows else Builder(1)
+    at = tuple(dim(d) for d in range(builder.dims))
+    letter = "bifc"[kind_of(dtype)]
+    x, y = (builder.load(builder.input(dtype, builder.dims), at) for _ in range(2))
+    results = []
+    if rows:
+        results = [scalar.reduce(name, x) for name, op in scalar.ROW_OPS.items() if letter in op.takes]
+    elif dtype not in HALF_TYPES:
+        results = [
+            scalar.apply(name, *(x, y)[: op.arity]) for name, op in scalar.SCALAR_OPS.items() if letter in op.takes
+        ]
+        results.append(scalar.where(scalar.apply("eq", x, y), x, y))
+    if not rows:
+        results += [scalar.cast(x, d) for d in DTYPES if d != dtype]
+    for result in results:
+        full = not rows or result.op in scalar.SCANS
+        builder.store(builder.output(result.dtype, len(at) if full else 1), at if full else at[:1], result)
+    return builder.finish()
+
+
+DTYPES = [np.dtype(d) for d in ("f4", "f8", "f2", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")] + [BFLOAT16]
+
+
+def check_vocabulary() -> bool:
+    """Compiles programs that between them use every operation on every dtype, by wide and by single elements."""
+    for dtype in DTYPES:
+        for rows in (False, True):
+            if rows and dtype in HALF_TYPES:
+                continue
+            program = vocabulary(dtype, rows)
+            strides = [(4096, 1)] if rows else [(1,)]
+            outs = [strides[0] if o.rank == program.dims else (1,) for o in program.outputs]
+            call = plan_cuda(program, strides * 2, outs, (64, 4096) if rows else (4096,))
+            started = time.perf_counter()
+            compiled = compile_source(render(call.kernel), argument_types(call.kernel), (9, 0), call.kernel.tile.block)
+            print(
+                f"{dtype.name:9} {'over rows' if rows else 'each':9} {len(program.body):3} instructions, "
+                f"{call.kernel.tile.width} wide, {len(compiled.cubin)} bytes in {time.perf_counter() - started:.1f} s",
+                flush=True,
+            )
+    return True
+
+
 def main(arguments: Sequence[str]) -> int:
+    if "--vocabulary" in arguments:
+        return 0 if check_vocabulary() else 1
     if "--self-test" in arguments:
         return 0 if self_test() else 1
     passed = [check(name, architecture) for name in arguments or SAMPLES for architecture in ARCHITECTURES]

@@ -15,6 +15,7 @@ _PUBLIC = {
     "run_frozen_optimizations": "gpujit.api",
     "ScriptModule": "gpujit.api",
     "ScriptMethod": "gpujit.api",
+    "fuse": "gpujit.fuser.decorator",
     "manual_seed": "gpujit.ops.random",
     "op": "gpujit.ops.user",
     "remove_op": "gpujit.ops.user",
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         optimize_for_inference,
         run_frozen_optimizations,
     )
+    from gpujit.fuser.decorator import fuse
     from gpujit.ops.random import manual_seed
     from gpujit.ops.user import op, remove_op
     from gpujit.support.errors import ArgumentError, Error, GpujitError, LoadError, OpError, ScriptRuntimeError

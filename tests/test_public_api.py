@@ -20,6 +20,7 @@ PUBLIC = [
     "ScriptRuntimeError",
     "__version__",
     "freeze",
+    "fuse",
     "load",
     "load_package",
     "manual_seed",

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpujit.cli.output import size_text, table
 from gpujit.kernels import cache
+from gpujit.kernels.cache_files import unsafe
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
 
@@ -22,6 +23,8 @@ EXAMPLES = """examples:
 
 # Operations named in a row of the listing.
 _SHOWN = 6
+# Characters shown of what other code was made from.
+_WIDTH = 60
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -66,7 +69,7 @@ def _list(store: cache.Store) -> tuple[Any, str]:
 
 
 def _what(entry: cache.Entry) -> str:
-    """The operations of a kernel, or how many kernels a plan has."""
+    """The operations of a kernel, how many kernels a plan has, or the heading of other code."""
     source = entry.source()
     if entry.kind == cache.PACK:
         return f"{max(source.count(chr(10)) - 1, 0)} kernels"
@@ -78,6 +81,9 @@ def _what(entry: cache.Entry) -> str:
             if name not in ("load", "const"):
                 operations.append(name)
     names = list(dict.fromkeys(operations))
+    if not names and source.startswith("; ") and not source.startswith("; kernel "):
+        # A kernel that is no tile program: the worker team, a template.
+        return source[2:].partition("\n")[0][:_WIDTH]
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
@@ -90,7 +96,7 @@ def _age(seconds: float) -> str:
 
 
 def _clear(store: cache.Store) -> tuple[Any, str]:
-    fault = cache.unsafe(store.folder)
+    fault = unsafe(store.folder)
     if fault:
         raise ArgumentError(fault)
     count, size = store.clear()
@@ -101,7 +107,7 @@ def _clear(store: cache.Store) -> tuple[Any, str]:
 def _where(store: cache.Store) -> tuple[Any, str]:
     entries = store.entries()
     size = sum(e.size for e in entries)
-    fault = cache.unsafe(store.folder)
+    fault = unsafe(store.folder)
     found = {
         "folder": str(store.folder), "enabled": bool(config.cache), "entries": len(entries), "bytes": size,
         "limit": store.limit, "problem": fault or None,

@@ -39,10 +39,10 @@ def fuse(function: Any = None, /, *, strict: bool = True) -> Any:
         def softplus(x, scale):
             return np.log1p(np.exp(x * scale)) / scale
 
-    It is traced when dtypes or shapes are new; a kernel serves all shapes of one number of dims. Arguments may be NumPy
-    arrays of any strides, NumPy and Python numbers; other values are constants of the trace. Results are new arrays
-    (numbers for 0-dim ones, as NumPy has it), in NumPy's dtypes. Ufuncs, np.where, np.clip and reductions along the same
-    axes are understood; branches on elements, parts of arrays and writes into arguments are not.
+    It is traced when dtypes or shapes are new; a kernel serves all shapes of one number of dims. Arguments may be
+    NumPy arrays of any strides, NumPy and Python numbers; other values are constants of the trace. Results are new
+    arrays (numbers for 0-dim ones, as NumPy has it), in NumPy's dtypes. Ufuncs, np.where, np.clip and reductions along
+    the same axes are understood; branches on elements, parts of arrays and writes into arguments are not.
     Args:
         strict: raise for what cannot be fused; else the function runs as it is, after a FusionWarning.
     Raises RecordError with what cannot be fused; and what NumPy raises for dtypes and shapes that do not fit.

@@ -129,7 +129,7 @@ class Fact:
                 shape_of(value)
         if self.move is not None:
             self.move.require(self.arguments)
-        elif self.template is not None and self.reduces and not shape_of(self.arguments[0]):
+        elif self.template.has_rows and not self.axes:
             raise NotFused(f"{self.name} reduces a 0-dim tensor")
 
 

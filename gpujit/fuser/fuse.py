@@ -5,7 +5,7 @@ A group's node is an operator like others to every pass that knows nothing of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpujit.fuser.errors import NotFused
@@ -67,11 +67,13 @@ def _blocks(block: Block) -> Iterator[Block]:
 def _rebuild(block: Block, groups: Sequence[Group], alias: AliasAnalysis, result: Fused) -> None:
     """The block with the groups' nodes, in an order in which all is defined before it is read."""
     replaced: set[Node] = set()
+    new_of: dict[Value, Value] = {}
     for group in groups:
-        node = _node_of(group)
+        node = _node_of(group, new_of)
         node.insert_after(group.nodes[-1])
         for old, new in zip(group.outputs, node.outputs, strict=True):
             old.replace_all_uses_with(new)
+            new_of[old] = new
         result.programs[node] = group.lowered
         replaced.update(group.nodes)
     # A view may serve several groups and others; it goes when nobody reads it.
@@ -81,14 +83,15 @@ def _rebuild(block: Block, groups: Sequence[Group], alias: AliasAnalysis, result
     _sort(block, alias)
 
 
-def _node_of(group: Group) -> Node:
+def _node_of(group: Group, new_of: Mapping[Value, Value]) -> Node:
+    """The node of a group; ``new_of``: the results of groups that have taken others' place already."""
     subgraph = Graph("")
     known: dict[Value, Value] = {}
-    for value in group.lowered.inputs:
+    # Operands that no expression needs come behind those that the program reads.
+    inputs = [new_of.get(value, value) for value in group.lowered.inputs]
+    for value in inputs:
         known[value] = subgraph.add_input(value.type, value.name)
     inside = set(group.nodes)
-    # Operands that no expression needs come behind those that the program reads.
-    inputs = list(group.lowered.inputs)
     for node in group.nodes:
         for value in node.inputs:
             if value not in known and value.node not in inside and not _copied(value, subgraph, known):

@@ -45,6 +45,11 @@ class Geometry:
         return self.steps is None
 
     @property
+    def is_identity(self) -> bool:
+        """Whether every element stays where it is."""
+        return self.operand == self.result and self.steps == _unit(len(self.operand)) and not any(self.start or ())
+
+    @property
     def is_bijective(self) -> bool:
         """Whether each element of the operand is met just once."""
         return self.is_reshape or (

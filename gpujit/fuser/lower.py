@@ -57,7 +57,7 @@ def lower(nodes: Sequence[Node], outputs: Sequence[Value], facts: Facts | None =
     try:
         for _ in range(_ROUNDS):
             space = Space(nodes, outputs, facts, parts)
-            parts = space.without_idle(outputs)
+            parts = space.without_idle()
             if parts is not None:
                 space = Space(nodes, outputs, facts, parts)
             lowering = _Lowering(space, nodes, outputs, facts)
@@ -187,6 +187,7 @@ class _Lowering(Pull):
         key = (tuple(bounds), mask)
         found = self._bounds.get(key)
         if found is None:
+            self.used.extend(b.index for b in bounds)
             found = self.builder.inside(
                 *(Bound(self.generic(b.low), self.generic(b.index), self.generic(b.high)) for b in bounds)
             )

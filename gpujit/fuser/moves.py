@@ -91,12 +91,14 @@ def _joined(
     low: Pull, result: Value, operands: Sequence[Value], places: Sequence[views.Place], mask: Expr | None
 ) -> Expr:
     """The operand whose bounds hold."""
-    total: Expr | None = None
     dtype = dtype_of(result)
-    for operand, (at, bounds) in zip(reversed(operands), reversed(places), strict=True):
-        x = scalar.cast(low.pull(operand, at, low.inside_of(bounds, mask)), dtype)
-        total = x if total is None else scalar.where(low.inside_of(bounds, None), x, total)
-    assert total is not None
+    parts = []
+    for operand, (at, bounds) in zip(operands, places, strict=True):
+        x = low.pull(operand, at, low.inside_of(bounds, mask))
+        parts.append((low.inside_of(bounds, None), scalar.cast(x, dtype)))
+    total = parts[-1][1]
+    for holds, x in reversed(parts[:-1]):
+        total = scalar.where(holds, x, total)
     return total
 
 

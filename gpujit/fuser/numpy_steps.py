@@ -1,7 +1,7 @@
 """What a NumPy function computes, as steps from arrays to arrays, and the one kernel that runs them.
 
-A ``Step`` has a shape and a dtype and says how one element comes from its operands' elements. Steps that reduce share one
-operand shape and one set of axes: the rows of the kernel.
+A ``Step`` has a shape and a dtype and says how one element comes from its operands' elements. Steps that reduce share
+one operand shape and one set of axes: the rows of the kernel.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ from gpujit.ir.scalar import Expr, RecordError
 # Of a Python number the type alone takes part in promotion.
 _WEAK = {int: INT64, float: FLOAT64}
 _DEGREE = np.pi / 180
+# What leaves whole numbers as they are (and, of bools, their absolute value).
+_WHOLE = ("floor", "ceil", "trunc")
 
 
 def _refuse(what: str) -> NoReturn:
@@ -68,7 +70,7 @@ class Traced(NDArrayOperatorsMixin):
     # What a kernel cannot know.
 
     def __bool__(self) -> bool:
-        _refuse("a decision by an element (if, while, and, or, not); choose with np.where. It")
+        raise RecordError("a decision by an element (if, while, and, or, not) is not fused; choose with np.where")
 
     def __len__(self) -> int:
         if not self.shape:
@@ -106,7 +108,7 @@ class Traced(NDArrayOperatorsMixin):
 
     def _assign(self, value: Traced, casting: str = "same_kind") -> Traced:
         if self.is_argument:
-            _refuse("writing into an argument (`x += y`; write `x = x + y`). It")
+            raise RecordError("it writes into an argument (`x += y`); write `x = x + y` and return that")
         if value.weak is None and not np.can_cast(value.dtype, self.dtype, casting):  # type: ignore[arg-type]
             raise TypeError(f"cannot cast the result from {value.dtype} to {self.dtype} with casting rule {casting!r}")
         if np.broadcast_shapes(value.shape, self.shape) != self.shape:
@@ -217,8 +219,8 @@ def called(ufunc: Any, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any
         _refuse(f"np.{ufunc.__name__}")
     operands = [_traced(x) for x in inputs]
     kinds = [x.weak or x.dtype for x in operands]
-    signature = (None,) * ufunc.nin + (np.dtype(dtype),) if dtype is not None else None
-    loop = ufunc.resolve_dtypes((*kinds, None), signature=signature)
+    asked = {} if dtype is None else {"signature": (None,) * ufunc.nin + (np.dtype(dtype),)}
+    loop = ufunc.resolve_dtypes((*kinds, None), **asked)
     if not all(map(known_dtype, loop)):
         _refuse(f"np.{ufunc.__name__} in {loop[-1]}")
     shape = np.broadcast_shapes(*(x.shape for x in operands))
@@ -239,13 +241,17 @@ def called(ufunc: Any, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any
     return Traced(Step(shape, loop[-1], tuple(x.step for x in operands), make), weak)
 
 
-def _applied(m: Recorder, ufunc: Any, values: list[Any]) -> Recorded:
+def _applied(m: Recorder, ufunc: Any, values: list[Any]) -> Any:
     name = ufunc.__name__
     if name in ("deg2rad", "radians"):
         return values[0] * _DEGREE
     if name in ("rad2deg", "degrees"):
         return values[0] * (1 / _DEGREE)
-    if name == "positive":
+    if name == "positive" or (name in _WHOLE and kind_of(values[0].dtype) < 2):
+        return values[0]
+    if name == "reciprocal" and kind_of(values[0].dtype) < 2:
+        _refuse("np.reciprocal of integers")
+    if name == "absolute" and kind_of(values[0].dtype) == 0:
         return values[0]
     if name in ("reciprocal", "square", "sign", "logical_not", "conjugate"):
         return getattr(m, name)(*values)
@@ -286,12 +292,12 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **option
     return found if out is None else out._assign(found)
 
 
-def around(x: Any, decimals: int = 0, out: Any = None) -> Any:
+def around(x: Any, decimals: int = 0, out: Any = None) -> Traced:
     """As np.round to whole numbers."""
     if decimals:
         _refuse("np.round to decimals")
     x = _traced(x)
-    found = Traced(x.step) if kind_of(x.dtype) < 2 else np.rint(x)
+    found = Traced(x.step) if kind_of(x.dtype) < 2 else _traced(np.rint(x))
     return found if out is None else out._assign(found)
 
 

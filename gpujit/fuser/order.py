@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from gpujit.ir.graph import Node
+from gpujit.ir.graph import Node, Value
 from gpujit.passes.alias import AliasAnalysis
 from gpujit.passes.effects import is_pure
 
@@ -27,18 +27,29 @@ def order_edges(nodes: Sequence[Node], alias: AliasAnalysis) -> list[tuple[Node,
 
     What acts keeps its order, and what touches memory that is written keeps its place among what acts.
     """
+    acting = {n for n in nodes if n.kind != "prim::Constant" and not is_pure(n)}
     found: list[tuple[Node, Node]] = []
+    if not acting:
+        return found
+    # Asked once for each value: what a module holds takes long to find.
+    written: dict[Value, bool] = {}
+
+    def is_written(value: Value) -> bool:
+        if value not in written:
+            written[value] = not value.is_constant and alias.is_written(value)
+        return written[value]
+
     last: Node | None = None
     waiting: list[Node] = []
     for node in nodes:
         if node.kind == "prim::Constant":
             continue
-        if not is_pure(node):
+        if node in acting:
             found += [(n, node) for n in waiting]
             if last is not None:
                 found.append((last, node))
             last, waiting = node, []
-        elif any(alias.is_written(v) for v in (*node.inputs, *node.outputs)):
+        elif any(map(is_written, (*node.inputs, *node.outputs))):
             if last is not None:
                 found.append((last, node))
             waiting.append(node)

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from gpujit.fuser import cost
 from gpujit.fuser.convex import Reach
+from gpujit.fuser.copies import chain_to_copy
 from gpujit.fuser.errors import NotFused
 from gpujit.fuser.facts import Fact, Facts
 from gpujit.fuser.lower import Lowered, lower, require_rows
@@ -64,6 +65,8 @@ class _Unit:
 
     nodes: list[Node]
     vertex: int
+    # At how many points each node is evaluated, when that was asked for.
+    evaluated: dict[Node, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +295,7 @@ class _Partitioner:
 
     def computes_again(self, a: _Unit, b: _Unit) -> str | None:
         """Why the elements of ``a`` would be computed too often inside ``b``; None when they are not."""
-        space = max(self.points(a), self.points(b))
+        points = self.evaluated(b)
         inside = set(a.nodes)
         reduces = any(self.facts.of(n).reduces for n in a.nodes)
         dear = sum(self.facts.of(n).cost for n in a.nodes)
@@ -302,26 +305,39 @@ class _Partitioner:
             for each in self.reads(node)[0]:
                 if each.value.node not in inside:
                     continue
-                times, is_part = self.times_read(fact, each, space)
+                times, is_part = self.times_read(fact, each, points[node])
                 if reduces and is_part:
                     return f"only a part of a reduction's result is read by {fact.name}"
                 read[each.value] = read.get(each.value, 0) + times if is_part else max(read.get(each.value, 0), times)
         for value, times in read.items():
             count = elements_of(value)
-            if times > count and not (reduces and not is_spread_in_row(value)):
-                if cost.again(times - count, dear) > cost.stored(bytes_of(value)):
-                    return f"{count} elements of {value!r} would be computed {times} times"
+            if times > count and cost.again(times - count, dear) > cost.stored(bytes_of(value)):
+                return f"{count} elements of {value!r} would be computed {times} times"
         return None
 
-    def times_read(self, reader: Fact, read: _Read, space: int) -> tuple[int, bool]:
-        """At how many points a value is computed for a reader, and whether those are others than a view of all."""
+    def evaluated(self, unit: _Unit) -> dict[Node, int]:
+        """At how many points each node of a unit is evaluated: more than it has when what reads it is spread."""
+        if unit.evaluated is None:
+            found = {n: self.facts.of(n).points for n in unit.nodes}
+            for node in reversed(unit.nodes):
+                for each in self.reads(node)[0]:
+                    if each.value.node in found:
+                        times, _ = self.times_read(self.facts.of(node), each, found[node])
+                        found[each.value.node] = max(found[each.value.node], times)
+            unit.evaluated = found
+        return unit.evaluated
+
+    def times_read(self, reader: Fact, read: _Read, points: int) -> tuple[int, bool]:
+        """At how many points a value is computed for a reader, itself evaluated at ``points``, and whether those are
+        others than a view of all."""
         if reader.move is not None and not reader.move.is_in_place:
-            return reader.points, True
+            return points, True
         views = [n for n in read.path if n.kind != "prim::ListConstruct"]
         if any(not self.facts.of(v).keeps_all for v in views):
             return elements_of(views[0].outputs[0]), True
         count = elements_of(read.value)
-        return (space if count * 2 <= space and is_spread_in_row(read.value) else count), False
+        seen = views[0].outputs[0] if views else read.value
+        return (points if count * 2 <= points and is_spread_in_row(seen) else count), False
 
     def points(self, unit: _Unit) -> int:
         return max(self.facts.of(n).points for n in unit.nodes)
@@ -374,7 +390,7 @@ class _Partitioner:
             self.result.refusals.append(Refusal(last, f"a group of fewer than {self.min_nodes} operators"))
             return
         try:
-            lowered = lower(nodes, outputs, self.facts)
+            nodes, outputs, lowered = self.lowered(nodes, outputs, set(unit.nodes))
         except NotFused as fault:
             self.result.refusals.append(Refusal(last, str(fault)))
             if len(unit.nodes) > 1:
@@ -389,6 +405,22 @@ class _Partitioner:
             self.result.refusals.append(Refusal(last, reason))
             return
         self.result.groups.append(Group(tuple(nodes), tuple(outputs), lowered))
+
+    def lowered(
+        self, nodes: list[Node], outputs: list[Value], inside: set[Node]
+    ) -> tuple[list[Node], list[Value], Lowered]:
+        """The program, with results stored as the copies that others would make of them at once, where it can be."""
+        chains = {v: chain_to_copy(v, inside, self.facts, self.is_between) for v in outputs}
+        if any(chains.values()):
+            landed = [chain[-1].output if chain else v for v, chain in chains.items()]
+            more = sorted({*nodes, *(n for c in chains.values() for n in c)}, key=self.position.__getitem__)
+            try:
+                found = lower(more, landed, self.facts)
+                if not found.divisions:
+                    return more, landed, found
+            except NotFused:
+                pass
+        return nodes, outputs, lower(nodes, outputs, self.facts)
 
     def report(self) -> None:
         """Refusals of edges between units that are apart at the end, each pair of units once."""

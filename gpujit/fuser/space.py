@@ -23,6 +23,7 @@ from gpujit.kernels.views import Coords
 # Of the anchor's dim k: the sizes of its parts, outermost first.
 Parts = tuple[tuple[int, ...], ...]
 _MOST_DIMS = 10
+_MOST_ANCHORS = 3
 
 
 class Space:
@@ -36,45 +37,62 @@ class Space:
     def __init__(
         self, nodes: Sequence[Node], outputs: Sequence[Value], facts: Facts, parts: Parts | None = None
     ) -> None:
-        self.nodes, self.facts = nodes, facts
+        self.nodes, self.outputs, self.facts = nodes, outputs, facts
         self.over_rows = [f for f in map(facts.of, nodes) if f.rows is not None]
-        self.anchor: Value
+        self._users: dict[Value, list[Node]] = {}
+        for node in nodes:
+            for value in {*node.inputs, *node.outputs}:
+                self._users.setdefault(value, []).append(node)
         self.axes: tuple[int, ...] = ()
+        self.frame: tuple[int, ...] = ()
         self.is_grouped = False
-        self._choose_anchor(outputs)
-        self.parts: Parts = parts or tuple((n,) for n in self.frame)
-        order = [(d, k) for d, sizes in enumerate(self.parts) if d not in self.axes for k in range(len(sizes))]
-        self.order = order + [(d, k) for d in sorted(self.axes) for k in range(len(self.parts[d]))]
-        self.sizes = tuple(self.parts[d][k] for d, k in self.order)
-        self.row_dims = range(len(order), len(self.order))
-        number = {part: i for i, part in enumerate(self.order)}
-        # Where a point lies along each dim of the frame.
-        self.coords: Coords = tuple(
-            flat([dim(number[d, k]) for k in range(len(sizes))], sizes) for d, sizes in enumerate(self.parts)
-        )
         self.places: dict[Value, Coords] = {}
-        self._spread()
-        self._verify(outputs)
+        for anchor in self._anchors():
+            self._lay_out(anchor, parts)
+            if all(v in self.places for v in outputs):
+                break
+        self._verify()
 
     # The anchor
 
-    def _choose_anchor(self, outputs: Sequence[Value]) -> None:
-        best: Fact | None = None
+    def _anchors(self) -> list[Value]:
+        """Values that may give the space, the best first; a reduction's operand sets ``frame`` and ``axes``."""
         for fact in self.over_rows:
             if fact.axes:
-                best = fact
-                break
-        if best is not None:
-            self.anchor, self.axes, self.frame = best.arguments[0], best.axes, best.shape
-            self.is_grouped = best.rows is not None and best.rows.groups is not None
-            return
-        grouped = [f for f in self.over_rows if f.rows is not None and f.rows.groups is not None]
-        if grouped:
-            raise NotFused(f"{grouped[0].name} has no rows")
-        largest = max(map(elements_of, outputs))
-        found = [v for node in self.nodes for v in node.outputs if is_tensor(v) and elements_of(v) == largest]
-        self.anchor = max(found, key=lambda v: len(shape_of(v)))
-        self.frame = shape_of(self.anchor)
+                self.axes, self.frame = fact.axes, fact.shape
+                self.is_grouped = fact.rows is not None and fact.rows.groups is not None
+                return [fact.arguments[0]]
+            if fact.rows is not None and fact.rows.groups is not None:
+                raise NotFused(f"{fact.name} has no rows")
+        largest = max(map(elements_of, self.outputs))
+        inner = [v for n in self.nodes if self.facts.of(n).op is not None for v in n.outputs if is_tensor(v)]
+        found = [v for v in (*self.outputs, *inner) if elements_of(v) == largest]
+        # Those of most dims: what is seen as several dims somewhere should be several.
+        found.sort(key=lambda v: -len(shape_of(v)))
+        kinds: dict[tuple[int, ...], Value] = {}
+        for value in found:
+            kinds.setdefault(shape_of(value), value)
+        return list(kinds.values())[:_MOST_ANCHORS]
+
+    def _lay_out(self, anchor: Value, parts: Parts | None) -> None:
+        """Number the dims and find the places, for one anchor."""
+        self.anchor = anchor
+        if not self.axes:
+            self.frame = shape_of(anchor)
+        if parts is None or len(parts) != len(self.frame):
+            parts = tuple((n,) for n in self.frame)
+        self.parts = parts
+        outer = [(d, k) for d, sizes in enumerate(parts) for k in range(len(sizes)) if d not in self.axes]
+        self.order = outer + [(d, k) for d in sorted(self.axes) for k in range(len(parts[d]))]
+        self.sizes = tuple(parts[d][k] for d, k in self.order)
+        self.row_dims = range(len(outer), len(self.order))
+        number = {part: i for i, part in enumerate(self.order)}
+        # Where a point lies along each dim of the frame.
+        self.coords: Coords = tuple(
+            flat([dim(number[d, k]) for k in range(len(sizes))], sizes) for d, sizes in enumerate(parts)
+        )
+        self.places = {}
+        self._spread()
 
     # Places
 
@@ -82,14 +100,17 @@ class Space:
         coords = self.coords
         if self.is_grouped:
             coords = (coords[0], coords[1] * self.frame[2] + coords[2], *coords[3:])
-        self.places[self.anchor] = coords
-        users: dict[Value, list[Node]] = {}
-        for node in self.nodes:
-            for value in {*node.inputs, *node.outputs}:
-                users.setdefault(value, []).append(node)
-        waiting = [self.anchor]
+        self._spread_from(self.anchor, coords)
+        for value in self.outputs:
+            # What nothing connects with the anchor may lie as it does.
+            if value not in self.places and not self.axes and shape_of(value) == shape_of(self.anchor):
+                self._spread_from(value, coords)
+
+    def _spread_from(self, start: Value, coords: Coords) -> None:
+        self.places[start] = coords
+        waiting = [start]
         while waiting:
-            for node in users.get(waiting.pop(), ()):
+            for node in self._users.get(waiting.pop(), ()):
                 for value, at in self._reached(node):
                     if value not in self.places:
                         self.places[value] = tuple([simplified(c, self.sizes) for c in at])
@@ -141,8 +162,8 @@ class Space:
 
     # What must hold
 
-    def _verify(self, outputs: Sequence[Value]) -> None:
-        for value in outputs:
+    def _verify(self) -> None:
+        for value in self.outputs:
             if value not in self.places:
                 raise NotFused(f"{value!r} does not lie in the group's iteration space of {list(self.frame)}")
         for fact in self.over_rows:
@@ -185,10 +206,10 @@ class Space:
 
     # Other dims
 
-    def without_idle(self, outputs: Sequence[Value]) -> Parts | None:
+    def without_idle(self) -> Parts | None:
         """Parts without the dims of size 1 that a result does not name (a kernel must know that its points are apart);
         None when there are none."""
-        named = [frozenset().union(*(c.dims() for c in self.places[v])) for v in outputs]
+        named = [frozenset().union(*(c.dims() for c in self.places[v])) for v in self.outputs]
         idle = {d for d, n in enumerate(self.sizes) if n == 1 and any(d not in dims for dims in named)}
         if len(self.row_dims) == len(idle.intersection(self.row_dims)):
             idle -= set(self.row_dims)

@@ -16,7 +16,7 @@ from gpujit.fuser.tensors import dtype_of, shape_of
 from gpujit.ir import scalar
 from gpujit.ir.graph import Value
 from gpujit.ir.recorded import Recorded
-from gpujit.ir.scalar import SCANS, Expr, RecordError, instructions, walk
+from gpujit.ir.scalar import ROW_OPS, SCANS, Expr, RecordError, instructions, walk
 from gpujit.ops.record import record
 from gpujit.ops.registry import Op
 from gpujit.support.errors import GpujitError
@@ -39,6 +39,11 @@ class Template:
     def cost(self) -> int:
         """Roughly how many instructions an element takes."""
         return instructions(self.results)
+
+    @cached_property
+    def has_rows(self) -> bool:
+        """Whether it needs rows."""
+        return any(x.op in ROW_OPS for x in walk(self.results))
 
     @cached_property
     def has_scan(self) -> bool:

@@ -82,7 +82,12 @@ def build_all(nests: Sequence[Nest], names: Sequence[str]) -> list[Built | Inter
 
 def worker_count(kernels: int) -> int:
     """Workers that pay for so many kernels; none where a script's interpreter is not to be had."""
-    if "workers" in config.disable or getattr(sys, "frozen", False) or not _is_python(sys.executable):
+    if (
+        kernels < KERNELS_PER_WORKER
+        or "workers" in config.disable
+        or getattr(sys, "frozen", False)
+        or not _is_python(sys.executable)
+    ):
         return 0
     return max(min(thread_count() - 1, kernels // KERNELS_PER_WORKER, MAX_WORKERS), 0)
 
@@ -202,7 +207,8 @@ def greeting() -> bytes:
 def _start() -> subprocess.Popen[bytes]:
     """A worker process. Raises OSError."""
     # -c and not the caller's script: whatever that does when imported, it is not imported.
-    code = f"import sys; sys.path[:] = {sys.path!r}; from gpujit.kernels.build_worker import main; main()"
+    path = [str(p) for p in sys.path]
+    code = f"import sys; sys.path[:] = {path!r}; from gpujit.kernels.build_worker import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

@@ -17,20 +17,17 @@ import hashlib
 import logging
 import os
 import re
-import secrets
-import stat
 import struct
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import gpujit
+from gpujit.kernels.cache_files import TEMPORARY, listed, read, remove, unsafe, write
 from gpujit.support.config import config
 from gpujit.support.errors import CacheWarning, InternalError
 
@@ -39,22 +36,14 @@ log = logging.getLogger("gpujit.cache")
 FORMAT = 1
 _SEAL = b"gpujit1\n"
 _TRAILER = len(_SEAL) + 32
-# Uses of an entry closer together than this are not noted, in seconds.
-_USE_GRAIN = 60
 # Age at which a file that was never renamed belongs to a process that died, in seconds.
 _ABANDONED = 3600
 # What is kept when there is too much: a share of the limit, so that not every write clears up.
 _KEPT_SHARE = 0.75
 # Writes between two looks at what other processes have added.
 _WRITES_BETWEEN_SCANS = 64
-_LARGEST_FILE = 256 << 20
 _HASH = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"([0-9a-f]{64})\.(o|ll|pack|txt)")
-_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{16}")
-# Absent on Windows.
-_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-
 # In a pack before each object file: its key and its length.
 _PACKED = struct.Struct("<64sQ")
 
@@ -89,18 +78,21 @@ _NO_PART = ("__init__", "cuda", "numba", "reference", "team", "cache", "supply",
 def code_version(part: str = "") -> str:
     """A hash of the code that turns programs into machine code: another version of it makes other kernels.
 
-    ``part`` is a folder in ``kernels`` whose code counts as well.
+    ``part`` is a folder in ``kernels`` whose code counts as well. Empty when the code is not in files of its own, as in
+    a zip archive.
     """
-    package = Path(gpujit.__file__).parent
-    found = hashlib.sha256(gpujit.__version__.encode())
-    # Installed without its source: the version number stands for it.
-    with suppress(OSError):
-        for folder in dict.fromkeys((package / "kernels", package / "kernels" / part)):
+    here = Path(__file__).parent
+    found = hashlib.sha256()
+    try:
+        for folder in dict.fromkeys((here, here / part)):
             for name in sorted(os.listdir(folder)):
-                if name.endswith(".py") and not name.startswith(_NO_PART):
+                # Installed without sources, the compiled files stand for them.
+                if name.endswith((".py", ".pyc")) and not name.startswith(_NO_PART):
                     found.update((folder / name).read_bytes())
-        for name in ("scalar.py", "dtypes.py"):
-            found.update((package / "ir" / name).read_bytes())
+        for path in sorted(p for name in ("scalar", "dtypes") for p in (here.parent / "ir").glob(f"{name}.py*")):
+            found.update(path.read_bytes())
+    except OSError:
+        return ""
     return found.hexdigest()[:16]
 
 
@@ -127,7 +119,7 @@ class Entry:
     def source(self) -> str:
         """The readable text beside the object; empty when there is none."""
         path = self.files[0].with_name(f"{self.key}.{_SOURCE[self.kind]}")
-        data = _read(path)
+        data = read(path)
         return "" if data is None else data.decode("utf-8", "replace")
 
 
@@ -162,10 +154,8 @@ class Store:
 
     def get(self, key: str, kind: str = KERNEL) -> bytes | None:
         """The object file of that name, None when there is none that can be used."""
-        if not self._usable():
-            return None
         path = self.path(key, kind)
-        data = _read(path, touch=True)
+        data = read(path, touch=True) if self._usable() else None
         if data is None:
             self.counters.misses += 1
             return None
@@ -174,7 +164,7 @@ class Store:
         except InternalError as fault:
             self.counters.damaged += 1
             log.info("%s: %s", path, fault.message)
-            _remove(path)
+            remove(path)
             return None
         self.counters.hits += 1
         return image
@@ -202,13 +192,15 @@ class Store:
         if size > self.limit:
             return
         try:
-            self._make_folder()
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # It may be another one than last time.
+            self._is_safe = None
             if not self._usable():
                 return
             with self._lock:
                 self._make_room(size)
-            _write(self.path(key, _SOURCE[kind]), text)
-            _write(self.path(key, kind), data)
+            write(self.path(key, _SOURCE[kind]), text)
+            write(self.path(key, kind), data)
         except OSError as fault:
             self._is_writable = False
             _warn(self.folder, f"compiled kernels cannot be kept in {self.folder}: {fault.strerror or fault}")
@@ -219,9 +211,6 @@ class Store:
         """Keep the object files of a plan of these kernels in one file; one that could not be made may be absent."""
         data = b"".join(_PACKED.pack(k.encode(), len(images[k])) + images[k] for k in sorted(images))
         self.put(pack_key(keys), data, "\n".join(("kernels of one plan:", *sorted(images), "")), PACK)
-
-    def _make_folder(self) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _make_room(self, size: int) -> None:
         self._writes += 1
@@ -245,7 +234,7 @@ class Store:
 
     def _drop(self, entry: Entry) -> None:
         for path in entry.files:
-            _remove(path)
+            remove(path)
 
     # The whole of it
 
@@ -262,8 +251,8 @@ class Store:
             named = _FILE.fullmatch(path.name)
             if named is not None:
                 found.setdefault(named[1], []).append((named[2], path, facts))
-            elif _TEMPORARY.fullmatch(path.name) and time.time() - facts.st_mtime > _ABANDONED:
-                _remove(path)
+            elif TEMPORARY.fullmatch(path.name) and time.time() - facts.st_mtime > _ABANDONED:
+                remove(path)
         entries = []
         for key, files in found.items():
             suffixes = {suffix for suffix, _, _ in files}
@@ -275,9 +264,9 @@ class Store:
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         """Plain files one level down, in folders named by two digits."""
-        for folder in _list(self.folder):
+        for folder in listed(self.folder):
             if re.fullmatch("[0-9a-f]{2}", folder.name) and folder.is_dir(follow_symlinks=False):
-                for file in _list(Path(folder.path)):
+                for file in listed(Path(folder.path)):
                     try:
                         if file.is_file(follow_symlinks=False):
                             yield Path(file.path), file.stat(follow_symlinks=False)
@@ -294,7 +283,7 @@ class Store:
             count += 1
             size += entry.size
         for path, _ in list(self._files()):
-            if _TEMPORARY.fullmatch(path.name):
+            if TEMPORARY.fullmatch(path.name):
                 path.unlink(missing_ok=True)
         self._size = None
         return count, size
@@ -309,76 +298,6 @@ class Store:
             if fault is not None:
                 _warn(self.folder, f"compiled kernels are not kept: {fault}")
         return self._is_safe
-
-
-def unsafe(folder: Path) -> str | None:
-    """Why a folder cannot hold code that this process runs; None when it can, empty when there is no such folder."""
-    try:
-        facts = folder.stat()
-    except FileNotFoundError:
-        return ""
-    except OSError as fault:
-        return f"{folder}: {fault.strerror or fault}"
-    if not stat.S_ISDIR(facts.st_mode):
-        return f"{folder} is no folder"
-    if not _is_ours(facts):
-        return f"other users own {folder} or may write in it (chmod 700 would do)"
-    return None
-
-
-def _is_ours(facts: os.stat_result) -> bool:
-    if sys.platform == "win32":
-        # Permissions are not in these bits; folders of the user's profile are the user's own.
-        return True
-    return facts.st_uid in (os.geteuid(), 0) and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _list(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError:
-        return []
-
-
-def _read(path: Path, touch: bool = False) -> bytes | None:
-    """What a plain file of this user holds; None when there is none. ``touch`` notes that it was used."""
-    try:
-        descriptor = os.open(path, _READ)
-    except OSError:
-        return None
-    with open(descriptor, "rb") as file:
-        try:
-            facts = os.fstat(descriptor)
-            if not stat.S_ISREG(facts.st_mode) or not _is_ours(facts) or facts.st_size > _LARGEST_FILE:
-                return None
-            data = file.read()
-        except OSError:
-            return None
-    if touch and time.time() - facts.st_mtime > _USE_GRAIN:
-        # It fails in a folder that is only read.
-        with suppress(OSError):
-            os.utime(path)
-    return data
-
-
-def _write(path: Path, data: bytes) -> None:
-    """The file with this content, at once. Raises OSError."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    temporary = path.with_name(f".tmp-{secrets.token_hex(8)}")
-    try:
-        with open(os.open(temporary, _WRITE, 0o600), "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        _remove(temporary)
-        raise
-
-
-def _remove(path: Path) -> None:
-    # Another user's, or on a disk that is only read: it stays.
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
 
 
 _warned: set[Path] = set()
@@ -410,11 +329,14 @@ def folder() -> Path:
 
 
 _stores: dict[tuple[Path, int], Store] = {}
+if hasattr(os, "register_at_fork"):
+    # Another thread of the parent may have held one's lock.
+    os.register_at_fork(after_in_child=_stores.clear)
 
 
 def store() -> Store | None:
     """The store that the switches name; None when kernels are not kept."""
-    if not config.cache:
+    if not config.cache or not code_version():
         return None
     place = folder()
     if not place.is_absolute():

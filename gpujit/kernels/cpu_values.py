@@ -76,13 +76,19 @@ class Values:
         # Equal loads share an instruction; an effect may equal another one, and has the same access then.
         self.access_of = {id(item): k for k, item in enumerate(items)}
         self.steps = [
-            [self.word(slots["accesses"] + k * (1 + self.p.dims) + 1 + d) for d in range(self.p.dims)]
+            [self.step(k, d, slots["accesses"] + k * (1 + self.p.dims) + 1 + d) for d in range(self.p.dims)]
             for k in range(len(items))
         ]
         self.first = [self.word(slots["accesses"] + k * (1 + self.p.dims)) for k in range(len(items))]
         self.offsets: dict[int, Vector] = {}
-        self.input_strides = self.strides("input_strides", self.p.inputs)
-        self.output_strides = self.strides("output_strides", self.p.outputs)
+        # Only who evaluates an index multiplies by strides.
+        evaluated = {
+            (isinstance(i, Store), i.array)
+            for i, kind in zip(items, nest.classes, strict=True)
+            if kind.endswith((ANY, EVALUATED)) or kind[0] == ANY
+        }
+        self.input_strides = self.strides("input_strides", self.p.inputs, [k for s, k in evaluated if not s])
+        self.output_strides = self.strides("output_strides", self.p.outputs, [k for s, k in evaluated if s])
 
     def scalar(self, value: ir.Value) -> Vector:
         return Vector(self.e, value, "int64", 1)
@@ -93,10 +99,16 @@ class Values:
     def word(self, slot: int) -> Vector:
         return self.e.load(self.block, slot, "int64", 1)
 
-    def strides(self, name: str, arrays: Sequence[ArrayType]) -> list[list[Vector]]:
+    def step(self, access: int, dim: int, slot: int) -> Vector:
+        """How far an access moves along a dim. Along the lanes its class says so, unless it is the block's to say."""
+        kind = self.nest.classes[access][0]
+        return self.word(slot) if dim != self.nest.lane or kind == STEPS else self.number(int(kind == ONE))
+
+    def strides(self, name: str, arrays: Sequence[ArrayType], used: Sequence[int]) -> list[list[Vector]]:
+        """Strides of the arrays that are used; empty lists for the others."""
         at, found = self.nest.slots[name], []
-        for a in arrays:
-            found.append([self.word(at + k) for k in range(a.rank)])
+        for number, a in enumerate(arrays):
+            found.append([self.word(at + k) for k in range(a.rank)] if number in used else [])
             at += a.rank
         return found
 

@@ -15,11 +15,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from numba.cuda import types
-from numba.cuda.compiler import _compile_pyfunc_with_fixup
+from numba.cuda import compiler as numba_compiler
+from numba.cuda import types as numba_types
 
 from gpujit.kernels.cuda_launch import load_source
 from gpujit.support.errors import InternalError
+
+# Numba has no description of these for type checkers.
+types: Any = numba_types
+compiler: Any = numba_compiler
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def compile_source(
     """The cubin of a source's kernel; ``block`` bounds its registers to what blocks of so many threads can have."""
     started = time.perf_counter()
     function = load_source(source.replace("@cuda.jit\n", "", 1))
-    library, _ = _compile_pyfunc_with_fixup(
+    library, _ = compiler._compile_pyfunc_with_fixup(
         function,
         signature(argument_types),
         device=False,

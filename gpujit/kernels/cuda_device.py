@@ -6,11 +6,15 @@ this module imports Numba; ``NUMBA_ENABLE_CUDASIM`` decides once for the whole p
 
 from __future__ import annotations
 
-from numba import config
+import importlib
+from typing import Any
 
-SIMULATED = bool(config.ENABLE_CUDASIM)
+import numba
 
-if SIMULATED:
-    from gpujit.kernels.cuda_simulated import *
-else:
-    from gpujit.kernels.cuda_intrinsics import *
+from gpujit.kernels.cuda_ops import DEVICE_NAMES
+
+_settings: Any = numba.config
+SIMULATED = bool(_settings.ENABLE_CUDASIM)
+# Only one of the two can be imported in a process.
+_functions = importlib.import_module(f"gpujit.kernels.cuda_{'simulated' if SIMULATED else 'intrinsics'}")
+globals().update({name: getattr(_functions, name) for name in DEVICE_NAMES})

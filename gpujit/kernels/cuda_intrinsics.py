@@ -1,7 +1,7 @@
 """Device functions as Numba intrinsics: LLVM instructions, calls of libdevice and inline PTX.
 
-Types are checked where a kernel is typed: a call that fits no form ends compilation there. Both operands of an operation
-have one type, and nothing here widens a float32.
+Types are checked where a kernel is typed: a call that fits no form ends compilation there. Both operands of an
+operation have one type, and nothing here widens a float32.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba import float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
-from numba.cuda import types
+from numba.cuda import types as numba_types
 from numba.cuda.extending import intrinsic
+
+# Numba has no description of these for type checkers.
+types: Any = numba_types
 
 INF = math.inf
 NAN = math.nan
+float32, float64 = types.float32, types.float64
+int8, int16, int32, int64 = types.int8, types.int16, types.int32, types.int64
+uint8, uint16, uint32, uint64 = types.uint8, types.uint16, types.uint32, types.uint64
 
 I1, I16, I32, I64, F32, F64, F16 = (
     ir.IntType(1), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType(), ir.HalfType(),
@@ -98,7 +103,9 @@ to_bf16 = _make("to_bf16", 1, _f32_to_bf16, types.uint16, lambda t: t == types.f
 # --------------------------------------------------------------------------------------------- wide loads and stores
 
 
-def _address(b: ir.IRBuilder, pointer: ir.Value, index: ir.Value, index_type: Any, element: ir.Type, vector: Any) -> Any:
+def _address(
+    b: ir.IRBuilder, pointer: ir.Value, index: ir.Value, index_type: Any, element: ir.Type, vector: Any
+) -> Any:
     wide = index
     if index.type.width < 64:
         wide = b.sext(index, I64) if index_type.signed else b.zext(index, I64)
@@ -138,10 +145,19 @@ def _loads(count: int, half: str = "") -> Any:
             moved, align = _vector(element, count, itemsize)
             at = _address(b, values[0], values[1], index, element, moved)
             found = b.load(at, align=align, typ=moved)
-            found = b.bitcast(found, ir.VectorType(element, count))
-            items = [b.extract_element(found, I32(k)) for k in range(count)]
-            if unpack is not None:
-                items = [unpack(b, None, [x]) for x in items]
+            words = [b.extract_element(found, I32(k)) for k in range(moved.count)]
+            items = []
+            for k in range(count):
+                each = count // moved.count
+                word, low = words[k // each], k % each * itemsize * 8
+                # Cut by shifts: a load that is seen as shorter elements is split into narrower ones.
+                if half == "bf16":
+                    word = b.and_(word, I32(-65536)) if low else b.shl(word, I32(16))
+                    items.append(b.bitcast(word, F32))
+                    continue
+                if each > 1:
+                    word = b.trunc(b.lshr(word, I32(low)) if low else word, element)
+                items.append(word if unpack is None else unpack(b, None, [word]))
             return context.make_tuple(b, tuple_type, items)
 
         return tuple_type(pointer, index), code
@@ -222,7 +238,7 @@ vstore2_bf16, vstore4_bf16, vstore8_bf16 = (_stores(n, "bf16") for n in (2, 4, 8
 # ------------------------------------------------------------------------------------------------------ arithmetic
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def select(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
     """``a`` where the condition holds, else ``b``; both are there already."""
     if condition != types.boolean or a != b:
@@ -375,9 +391,9 @@ def _gcd(b: ir.IRBuilder, t: Any, v: Sequence[ir.Value]) -> ir.Value:
 
 
 def _lcm(b: ir.IRBuilder, t: Any, v: Sequence[ir.Value]) -> ir.Value:
-    common = _gcd(b, t, v)
-    quotient, _, zero = _integer_divide(b, t, v[0], common)
-    return _absolute(b, t, b.select(zero, quotient.type(0), b.mul(quotient, v[1])))
+    x, y = (_absolute(b, t, each) for each in v)
+    quotient, _, zero = _integer_divide(b, t, x, _gcd(b, t, v))
+    return b.select(zero, quotient.type(0), b.mul(quotient, y))
 
 
 def _shift_left(b: ir.IRBuilder, t: Any, v: Sequence[ir.Value]) -> ir.Value:
@@ -414,8 +430,9 @@ def _log_add(exp_name: str, log_name: str, factor: float) -> Build:
 
 
 logaddexp = _make("logaddexp", 2, _log_add("exp", "log1p", 1.0), fits=_is_float)
-# log2(1 + t) = log1p(t) / log(2), in float32 rounded as a constant of float32 is.
-logaddexp2 = _make("logaddexp2", 2, _log_add("exp2", "log1p", 1.4426950216293335), fits=_is_float)
+# log2(1 + t) = log1p(t) / log(2)
+LOG_ADD_2 = _log_add("exp2", "log1p", 1.4426950408889634)
+logaddexp2 = _make("logaddexp2", 2, LOG_ADD_2, fits=_is_float)
 
 
 def _by_libdevice(name: str, arity: int = 1) -> Any:
@@ -497,15 +514,3 @@ def _last_of(b: ir.IRBuilder, group: ir.Value) -> ir.Value:
 shuffle_xor = _make_shuffle("shuffle_xor", "bfly", lambda b, by: by)
 shuffle_up = _make_shuffle("shuffle_up", "up", lambda b, by: by)
 shuffle_last = _make_shuffle("shuffle_last", "idx", _last_of)
-
-__all__ = [
-    "INF", "NAN", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "f16", "bf16", "to_f16", "to_bf16", "vload2", "vload4", "vload8", "vload2_f16", "vload4_f16", "vload8_f16",
-    "vload2_bf16", "vload4_bf16", "vload8_bf16", "vstore2", "vstore4", "vstore8", "vstore2_f16", "vstore4_f16",
-    "vstore8_f16", "vstore2_bf16", "vstore4_bf16", "vstore8_bf16", "select", "udiv", "urem", "maximum", "minimum",
-    "fmod", "remainder", "floor_divide", "power", "gcd", "lcm", "shift_left", "shift_right", "logaddexp", "logaddexp2",
-    "atan2", "hypot", "copysign", "fmax", "fmin", "fabs", "floor", "ceil", "trunc", "rint", "exp", "exp2", "expm1",
-    "log", "log1p", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh",
-    "acosh", "atanh", "sqrt", "erf", "erfc", "lgamma", "isinf", "isfinite", "signbit", "shuffle_xor", "shuffle_up",
-    "shuffle_last",
-]  # fmt: skip

@@ -1,7 +1,7 @@
 """Scalar operations of tile programs as Python text for CUDA kernels, made of device functions of ``cuda_device``.
 
-Values of half types are float32 in registers. Every integer result is cast to its type again, since Numba's arithmetic on
-short integers gives int64.
+Values of half types are float32 in registers. Every integer result is cast to its type again, since Numba's arithmetic
+on short integers gives int64.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class NotRendered(InternalError):
     code = "not-rendered"
 
 
-_HELD = frozenset("float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split())
+_HELD = frozenset(
+    ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+)
 HALF_NAMES = {FLOAT16: "f16", BFLOAT16: "bf16"}
 
 _SAME = {"floordiv": "floor_divide", "mod": "remainder", "pow": "power", "shl": "shift_left", "shr": "shift_right"}
@@ -39,16 +41,31 @@ _INTEGER_SELECTS = {
 _FLOAT = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}", "neg": "-{0}"}
 _BOOL = {
     "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}", "not": "not {0}", "eq": "{0} == {1}", "ne": "{0} != {1}",
-    "lt": "{1} and not {0}", "le": "{1} or not {0}", "gt": "{0} and not {1}", "ge": "{0} or not {1}",
+    "lt": "{1} & (not {0})", "le": "{1} | (not {0})", "gt": "{0} & (not {1})", "ge": "{0} | (not {1})",
 }  # fmt: skip
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _FLOAT_CALLS = frozenset(
-    "maximum minimum fmax fmin pow floordiv mod fmod atan2 hypot copysign logaddexp logaddexp2 floor ceil trunc rint exp "
-    "exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sqrt erf erfc lgamma "
-    "isinf isfinite signbit".split()
-)
-_INTEGER_CALLS = frozenset("pow floordiv mod fmod shl shr gcd lcm".split())
+    (
+        "maximum", "minimum", "fmax", "fmin", "pow", "floordiv", "mod", "fmod", "atan2", "hypot", "copysign",
+        "logaddexp", "logaddexp2", "floor", "ceil", "trunc", "rint", "exp", "exp2", "expm1", "log", "log1p", "log2",
+        "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sqrt",
+        "erf", "erfc", "lgamma", "isinf", "isfinite", "signbit",
+    )
+)  # fmt: skip
+_INTEGER_CALLS = frozenset(("pow", "floordiv", "mod", "fmod", "shl", "shr", "gcd", "lcm"))
 
+# What sources may import from cuda_device; all other names in them are their own.
+DEVICE_NAMES = frozenset(
+    (
+        "INF", "NAN", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+        "f16", "bf16", "to_f16", "to_bf16", "select", "udiv", "urem", "maximum", "minimum", "fmod", "remainder",
+        "floor_divide", "power", "gcd", "lcm", "shift_left", "shift_right", "logaddexp", "logaddexp2", "atan2", "hypot",
+        "copysign", "fmax", "fmin", "fabs", "floor", "ceil", "trunc", "rint", "exp", "exp2", "expm1", "log", "log1p",
+        "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+        "sqrt", "erf", "erfc", "lgamma", "isinf", "isfinite", "signbit", "shuffle_xor", "shuffle_up", "shuffle_last",
+        *(f"v{way}{n}{half}" for way in ("load", "store") for n in (2, 4, 8) for half in ("", "_f16", "_bf16")),
+    )
+)  # fmt: skip
 NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -155,8 +172,8 @@ def combine(op: str, a: str, b: str, dtype: np.dtype) -> str:
 
 
 def wins(op: str, x: str, y: str, dtype: np.dtype) -> str:
-    """Whether ``x`` takes the place of ``y``, which came first, in argmax or argmin."""
+    """Whether ``x`` takes the place of ``y``, which came first, in argmax or argmin; without branches."""
     if kind_of(dtype) == 0:
-        return f"{x} and not {y}" if op == "argmax" else f"{y} and not {x}"
-    text = f"{x} {'>' if op == 'argmax' else '<'} {y}"
-    return f"({text} or ({x} != {x} and {y} == {y}))" if kind_of(dtype) == 2 else text
+        return f"({x} & (not {y}))" if op == "argmax" else f"({y} & (not {x}))"
+    text = f"({x} {'>' if op == 'argmax' else '<'} {y})"
+    return f"({text} | (({x} != {x}) & ({y} == {y})))" if kind_of(dtype) == 2 else text

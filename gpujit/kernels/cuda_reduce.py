@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpujit.ir.dtypes import kind_of
-from gpujit.kernels.cuda_ops import combine, held, neutral, wins
+from gpujit.kernels.cuda_ops import NAME, combine, held, neutral, wins
 from gpujit.kernels.cuda_source import Source
 from gpujit.kernels.cuda_tile import Tile
 from gpujit.kernels.tile import Reduce
@@ -34,12 +34,12 @@ class Threads:
 
 def low(count: int, number: str = "tid") -> str:
     """The rest of a thread's number by a power of two."""
-    return f"({number} & {count - 1})"
+    return f"{number} & {count - 1}"
 
 
 def high(count: int, number: str = "tid") -> str:
     """A thread's number divided by a power of two."""
-    return f"({number} >> {count.bit_length() - 1})" if count > 1 else number
+    return f"{number} >> {count.bit_length() - 1}" if count > 1 else number
 
 
 def _stored(text: str, kind: str) -> str:
@@ -71,20 +71,25 @@ class Accumulator:
         """Lines that take in numbers from these places."""
         if self.is_place:
             for x, position in zip(xs, positions, strict=True):
-                with self.s.block(f"if {wins(self.op, x, self.name, self.dtype)} or {self.at} < 0:"):
-                    self.s.line(f"{self.name} = {x}")
-                    self.s.line(f"{self.at} = {position}")
+                self._replace(f"{wins(self.op, x, self.name, self.dtype)} | ({self.at} < 0)", x, position)
             return
         # In pairs, so that additions do not wait for each other.
         level = list(xs)
         while len(level) > 1:
             level = [
-                f"{self._plain(level[i], level[i + 1])}" if i + 1 < len(level) else level[i] for i in range(0, len(level), 2)
+                f"{self._plain(level[i], level[i + 1])}" if i + 1 < len(level) else level[i]
+                for i in range(0, len(level), 2)
             ]
         self.s.line(f"{self.name} = {combine(self.op, self.name, level[0], self.dtype)}")
 
+    def _replace(self, condition: str, x: str, at: str) -> None:
+        self.s.line(f"better = {condition}")
+        self.s.line(f"{self.name} = select(better, {x}, {self.name})")
+        self.s.line(f"{self.at} = select(better, {at}, {self.at})")
+
     def _plain(self, a: str, b: str) -> str:
-        return f"({combine(self.op, a, b, self.dtype)})"
+        text = combine(self.op, a, b, self.dtype)
+        return text if text.endswith(")") and NAME.match(text) else f"({text})"
 
     def merge(self, names: Sequence[str]) -> None:
         """Lines that take in what another thread has."""
@@ -95,10 +100,8 @@ class Accumulator:
         mine, my_at = self.name, self.at
         better = wins(self.op, x, mine, self.dtype)
         worse = wins(self.op, mine, x, self.dtype)
-        tied = f"not ({worse}) and {at} < {my_at}"
-        with self.s.block(f"if {at} >= 0 and ({my_at} < 0 or {better} or ({tied})):"):
-            self.s.line(f"{mine} = {x}")
-            self.s.line(f"{my_at} = {at}")
+        tied = f"((not {worse}) & ({at} < {my_at}))"
+        self._replace(f"({at} >= 0) & (({my_at} < 0) | {better} | {tied})", x, at)
 
     def across(self, threads: Threads) -> str:
         """Lines that combine the threads of a row; the name of the result, which all of them have."""
@@ -128,13 +131,13 @@ class Accumulator:
         s, t = self.s, threads.tile
         warps = t.threads // t.warp
         arrays = [threads.shared(t.block // t.warp, kind) for kind in self.kinds]
-        with s.block(f"if {low(t.warp)} == 0:"):
+        with s.block(f"if ({low(t.warp)}) == 0:"):
             for array, name, kind in zip(arrays, self.names, self.kinds, strict=True):
                 s.line(f"{array}[{high(t.warp)}] = {_stored(name, kind)}")
         threads.sync()
         lane = low(warps)
         if t.groups > 1:
-            lane = f"{high(t.threads)} * {warps} + {lane}"
+            lane = f"({high(t.threads)}) * {warps} + ({lane})"
         # Each thread takes one warp's number, over and over: shuffles within ``warps`` lanes combine them all.
         for array, name, kind in zip(arrays, self.names, self.kinds, strict=True):
             s.line(f"{name} = {_loaded(f'{array}[{lane}]', kind)}")
@@ -182,7 +185,7 @@ def scan(source: Source, item: Reduce, x: str, name: str, carry: str, exists: st
     while step < lanes:
         s.line(f"{name}_{step} = shuffle_up({name}, {step})")
         before = combine(item.op, f"{name}_{step}", name, dtype)
-        s.line(f"{name} = select({low(lanes, 'thread')} >= {step}, {before}, {name})")
+        s.line(f"{name} = select(({low(lanes, 'thread')}) >= {step}, {before}, {name})")
         step *= 2
     if t.threads <= t.warp:
         s.line(f"{name} = {combine(item.op, carry, name, dtype)}")
@@ -190,13 +193,13 @@ def scan(source: Source, item: Reduce, x: str, name: str, carry: str, exists: st
         return
     warps = t.threads // t.warp
     array = threads.shared(t.block // t.warp, held(dtype))
-    with s.block(f"if {low(t.warp)} == {t.warp - 1}:"):
+    with s.block(f"if ({low(t.warp)}) == {t.warp - 1}:"):
         s.line(f"{array}[{high(t.warp)}] = {name}")
     threads.sync()
-    first = "0" if t.groups == 1 else f"{high(t.threads)} * {warps}"
+    first = "0" if t.groups == 1 else f"({high(t.threads)}) * {warps}"
     with s.block(f"for warp in range({warps}):"):
         s.line(f"{name}_w = {array}[{first} + warp]")
-        with s.block(f"if warp < {high(t.warp, 'thread')}:"):
+        with s.block(f"if warp < ({high(t.warp, 'thread')}):"):
             s.line(f"{name} = {combine(item.op, f'{name}_w', name, dtype)}")
     s.line(f"{name} = {combine(item.op, carry, name, dtype)}")
     with s.block(f"for warp in range({warps}):"):

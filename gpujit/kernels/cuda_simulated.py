@@ -1,7 +1,8 @@
 """Device functions as plain Python, for kernels in Numba's CUDA simulator.
 
-Numbers are NumPy scalars of the very dtype a GPU's register would have, so rounding and wrapping are the same. Wide loads
-and stores check the alignment that the hardware asks for, and ``Pointer`` checks that nothing outside an array is touched.
+Numbers are NumPy scalars of the very dtype a GPU's register would have, so rounding and wrapping are the same. Wide
+loads and stores check the alignment that the hardware asks for, and ``Pointer`` checks that nothing outside an array is
+touched.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ class Pointer:
     """
 
     def __init__(self, array: np.ndarray, first: int = 0) -> None:
-        dtype = np.dtype(seen_as(array.dtype))
+        dtype: np.dtype = np.dtype(seen_as(array.dtype))
         low, high = np.lib.array_utils.byte_bounds(array) if array.size else (array.ctypes.data, array.ctypes.data)
         self.owner = array
         self.first = (array.ctypes.data - low) // dtype.itemsize + first
         self.start, self.itemsize = low, dtype.itemsize
-        self.memory = np.frombuffer((ctypes.c_char * (high - low)).from_address(low), dtype)
+        self.memory: Any = np.frombuffer(memoryview((ctypes.c_char * (high - low)).from_address(low)), dtype)
 
     def __getitem__(self, index: Any) -> Any:
         return self.memory[self.at(index)]
@@ -44,9 +45,11 @@ class Pointer:
 
     def at(self, index: Any, count: int = 1) -> int:
         """The place in memory of an element. Raises IndexError when it, or one of ``count``, lies outside."""
-        found = int(index) + self.first
+        found: int = int(index) + self.first
         if found < 0 or found + count > len(self.memory):
-            raise IndexError(f"element {index} (and {count - 1} more) of memory for {len(self.memory)}, {self.first} in")
+            raise IndexError(
+                f"element {index} (and {count - 1} more) of memory for {len(self.memory)}, {self.first} in"
+            )
         return found
 
     def wide(self, index: Any, count: int) -> slice:

@@ -1,7 +1,7 @@
 """How a CUDA kernel walks a tile program: which threads share a row, elements a thread, widths of loads; its arguments.
 
-A ``CudaKernel`` is all that the source depends on; sizes, steps in memory and addresses are arguments. ``plan_cuda`` chooses
-one for a call's strides, by fixed rules: dims that lie in memory as one are merged first. Three layouts:
+A ``CudaKernel`` is all that the source depends on; sizes, steps in memory and addresses are arguments. ``plan_cuda``
+chooses one for a call's strides, by fixed rules: dims that lie in memory as one are merged first. Three layouts:
 
 - ``points``: no rows. A thread takes ``width`` neighbours along the lanes' dim, over and over through the grid.
 - ``row``: the lanes' dim lies within rows. ``threads`` neighbouring threads share a row; a block has several rows, or a
@@ -43,7 +43,7 @@ class Limits:
     kept: int = 16
     # Instructions of a source, all copies counted, above which it is written with fewer of them.
     body: int = 640
-    # Threads that keep the whole GPU busy; and elements of a row that are worth a thread more when there are fewer rows.
+    # Threads that keep the whole GPU busy; and elements of a row that are worth a thread when there are fewer rows.
     busy: int = 132 * 2048
     split: int = 8
 
@@ -71,8 +71,8 @@ class Tile:
         items = f", {self.items} times" if self.items else ""
         tail = ", a rest" if self.has_tail else ""
         return (
-            f"{self.layout}: {self.block} threads a block, {self.threads} a row, {self.width} elements wide{items}{tail}, "
-            f"{self.bits}-bit indexes, warps of {self.warp}"
+            f"{self.layout}: {self.block} threads a block, {self.threads} a row, {self.width} elements wide"
+            f"{items}{tail}, {self.bits}-bit indexes, warps of {self.warp}"
         )
 
 
@@ -106,7 +106,10 @@ class CudaKernel:
     def text(self) -> str:
         """Text that differs when the source would."""
         lines = [str(self.tile), f"lanes along d{self.lane}"]
-        lines += [f"{p.pointer} {'evaluated' if p.steps is None else ' '.join(p.steps)}{' wide' * p.is_wide}" for p in self.places]
+        lines += [
+            f"{p.pointer} {'evaluated' if p.steps is None else ' '.join(p.steps)}{' wide' * p.is_wide}"
+            for p in self.places
+        ]
         lines += [f"{self.pointers} {self.numbers}", self.program.text]
         return "\n".join(lines)
 
@@ -153,7 +156,7 @@ def plan_cuda(
     sizes: Sequence[int],
     params: Sequence[int] = (),
     addresses: Sequence[int] | None = None,
-    limits: Limits = Limits(),  # noqa: B008
+    limits: Limits = Limits(),
 ) -> CudaCall:
     """The kernel for arrays of these strides, in elements, and its arguments.
 
@@ -215,7 +218,10 @@ def is_plain(item: Load | Store, access: Access) -> bool:
 
 
 def _lane(p: TileProgram, found: Sequence[Access], sizes: Sequence[int]) -> tuple[int, str]:
-    lane = lane_dim(p, found, sizes)
+    # What happens once for each row matters little.
+    rows = set(p.row_dims)
+    inner = [a for a in found if any(a.steps[d] != 0 for d in rows)] if rows else []
+    lane = lane_dim(p, inner or found, sizes)
     if lane is None:
         lane = p.dims - 1
     if not p.rows:
@@ -261,8 +267,12 @@ def _width(
     contiguous = [a for a in found if a.steps[lane] == 1]
     if not contiguous or has_scan(p):
         return 1
-    width = min(8, limits.bytes // min(_itemsize(p, a) for a in contiguous))
-    total = sum(_itemsize(p, a) for a in contiguous)
+    # The width that suits elements of the size that most bytes are of.
+    bytes_of: dict[int, int] = {}
+    for a in contiguous:
+        bytes_of[_itemsize(p, a)] = bytes_of.get(_itemsize(p, a), 0) + _itemsize(p, a)
+    width = min(8, limits.bytes // max(bytes_of, key=lambda size: (bytes_of[size], size)))
+    total = sum(bytes_of.values())
     while width > 1:
         moved = sum(_itemsize(p, a) for a, n in zip(found, aligned, strict=True) if n and _fits(p, a, width, n))
         whole = sizes[lane] % width == 0 or (layout == POINTS and sizes[lane] > width)
@@ -296,11 +306,14 @@ def _tile(p: TileProgram, lane: int, layout: str, width: int, sizes: Sequence[in
     else:
         rows //= width
         units, most = points, max(limits.kept // width, 1)
+        # Where columns are few their blocks are narrow, 128 bytes wide, and so more.
+        groups = limits.warp if rows // limits.warp >= limits.busy // 2048 else max(limits.warp // width, 1)
         threads = 1
-        while not has_scan(p) and threads * rows < limits.busy and threads * limits.split <= units and threads < 32:
+        while not has_scan(p) and threads * rows < limits.busy and threads * limits.split <= units:
+            if 2 * threads * groups > limits.row_block:
+                break
             threads *= 2
-        block = max(min(limits.warp * threads, limits.row_block), limits.block // 2)
-        threads = min(threads, block)
+        block = max(groups * threads, limits.block // 2)
     items = -(-units // threads)
     keeps = reuses and 0 < items <= most and not has_scan(p) and len(p.body) * width * items <= limits.body
     return replace(base, block=block, threads=threads, items=items if keeps else 0)

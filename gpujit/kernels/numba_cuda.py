@@ -1,9 +1,9 @@
 """The CUDA renderer: a tile program as the readable Python source of a ``@cuda.jit`` kernel.
 
-``render`` writes it; ``cuda_compile`` and ``cuda_launch`` turn it into machine code and run it. The source imports device
-functions from ``cuda_device`` alone, so that the very same text runs in Numba's simulator. How threads are laid out is said
-in ``cuda_tile``. Loops that all threads of a block must go through together (shuffles, shared memory) have the same count
-in each; a thread without a row or an element of its own works on the last one and stores nothing.
+``render`` writes it; ``cuda_compile`` and ``cuda_launch`` turn it into machine code and run it. The source imports
+device functions from ``cuda_device`` alone, so that the very same text runs in Numba's simulator. How threads are laid
+out is said in ``cuda_tile``. Loops that all threads of a block must go through together (shuffles, shared memory) have
+the same count in each; a thread without a row or an element of its own works on the last one and stores nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from gpujit.ir.dtypes import kind_of
-from gpujit.kernels.cuda_ops import HALF_NAMES, NAME, NotRendered, cast, constant, held, literal, operation
+from gpujit.kernels.cuda_ops import (
+    DEVICE_NAMES,
+    HALF_NAMES,
+    NAME,
+    NotRendered,
+    cast,
+    constant,
+    held,
+    literal,
+    operation,
+)
 from gpujit.kernels.cuda_reduce import Accumulator, Threads, high, low, scan
 from gpujit.kernels.cuda_source import Source, Spot
 from gpujit.kernels.cuda_tile import COLUMN, POINTS, CudaKernel, Place, moves, stride_name
@@ -33,14 +43,6 @@ from gpujit.kernels.tile import (
     indexes_of,
     operands_of,
 )
-
-# Names of cuda_device that a source may use; the rest of its names are its own.
-DEVICE_NAMES = frozenset(
-    "INF NAN float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 f16 bf16 to_f16 to_bf16 select udiv urem "
-    "maximum minimum fmax fmin floor_divide remainder fmod power gcd lcm shift_left shift_right atan2 hypot copysign "
-    "logaddexp logaddexp2 fabs floor ceil trunc rint exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh "
-    "cosh tanh asinh acosh atanh sqrt erf erfc lgamma isinf isfinite signbit shuffle_xor shuffle_up shuffle_last".split()
-) | {f"v{way}{n}{half}" for way in ("load", "store") for n in (2, 4, 8) for half in ("", "_f16", "_bf16")}
 
 
 def render(kernel: CudaKernel) -> str:
@@ -111,7 +113,10 @@ class _Kernel:
         body = s.lines
         used = sorted({n for line in body for n in NAME.findall(line)} & DEVICE_NAMES)
         title = [f"# {line}".rstrip() for line in (str(self.tile), *self.p.text.splitlines())]
-        head = [*title, "from numba import cuda, types", "", "from gpujit.kernels.cuda_device import ("]
+        if any(len(line) > 120 for line in (*title, *body)):
+            title.insert(0, "# ruff: noqa: E501")
+        modules = "cuda, types" if any("types." in line for line in body) else "cuda"
+        head = [*title, f"from numba import {modules}", "", "from gpujit.kernels.cuda_device import ("]
         head += [f"    {name}," for name in used] + [")", "", ""]
         return "\n".join([*head, *body]) + "\n"
 
@@ -123,7 +128,9 @@ class _Kernel:
     def divided(self, text: str, by: int) -> str:
         return text if by == 1 else f"udiv({text}, {self.int}({by}))"
 
-    def unravel(self, number: str, dims: Sequence[int], names: dict[int, str], lengths: dict[int, str], mark: str) -> None:
+    def unravel(
+        self, number: str, dims: Sequence[int], names: dict[int, str], lengths: dict[int, str], mark: str
+    ) -> None:
         """Lines that name the place along each dim, the last one fastest."""
         for k, d in enumerate(reversed(dims)):
             last = k == len(dims) - 1
@@ -286,7 +293,13 @@ class _Kernel:
         return inside
 
     def loop(
-        self, item: Pass, spot: Spot, order: list[int], lengths: dict[int, str], sums: dict[int, list[Accumulator]], number: int
+        self,
+        item: Pass,
+        spot: Spot,
+        order: list[int],
+        lengths: dict[int, str],
+        sums: dict[int, list[Accumulator]],
+        number: int,
     ) -> None:
         """The elements of a row in one pass, read as they come."""
         s, t = self.s, self.tile
@@ -322,9 +335,7 @@ class _Kernel:
             self.finish(item, inside, sums)
 
     def neutral(self, item: Reduce) -> str:
-        return literal(
-            (0 if item.op == "cumsum" else 1) * (1.0 if kind_of(item.dtype) == 2 else 1), item.dtype
-        )
+        return literal((0 if item.op == "cumsum" else 1) * (1.0 if kind_of(item.dtype) == 2 else 1), item.dtype)
 
     def finish(self, item: Pass, spot: Spot, sums: dict[int, list[Accumulator]]) -> None:
         """What a pass does with the values of one unit of a row."""
@@ -342,7 +353,9 @@ class _Kernel:
                     continue
                 # A value that is the same for all lanes of a row is taken once for each of them.
                 count = spot.width if self.lane in self.p.row_dims else 1
-                parts[0].take([names[j % len(names)] for j in range(count)], [self.row_position(spot, j) for j in range(count)])
+                parts[0].take(
+                    [names[j % len(names)] for j in range(count)], [self.row_position(spot, j) for j in range(count)]
+                )
             for effect in item.effects:
                 self.effect(effect, spot)
 
@@ -351,13 +364,13 @@ class _Kernel:
         text = ""
         for d in self.p.row_dims:
             at = self.along(d, spot, j)
-            text = f"({text}) * n{d} + {at}" if text else at
+            text = f"({text}) * n{d} + {at}" if " " in text else f"{text} * n{d} + {at}" if text else at
         return f"{self.int}({text})"
 
     def along(self, d: int, spot: Spot, j: int) -> str:
         """The place along a dim of copy ``j``."""
         at = spot.place(d, self.lane)
-        return f"({at} + {j})" if d == self.lane and j else at
+        return f"{at} + {j}" if d == self.lane and j else at
 
     # Values
 
@@ -438,17 +451,20 @@ class _Kernel:
 
     def evaluate(self, i: Index, spot: Spot, j: int) -> str:
         """An index at copy ``j``, of the kernel's index type, or int64 when it names values."""
-        kind = "int64" if i.values() else self.int
         terms = []
         for product, factor in i.terms:
-            parts = [self.atom(atom, spot, j) for atom in product]
+            alone = len(product) == 1 and factor == 1
+            parts = [self.atom(atom, spot, j, alone) for atom in product]
             if factor != 1 or not parts:
                 parts.append(str(factor))
             terms.append(" * ".join(parts))
         text = " + ".join(terms) or "0"
-        return text if NAME.fullmatch(text) and kind == self.int and not i.values() else f"{kind}({text})"
+        if i.values():
+            is_one = len(i.terms) == 1 and len(i.terms[0][0]) == 1 and i.terms[0][1] == 1 and not i.terms[0][0][0].args
+            return text if is_one else f"int64({text})"
+        return text if NAME.fullmatch(text) else f"{self.int}({text})"
 
-    def atom(self, atom: object, spot: Spot, j: int) -> str:
+    def atom(self, atom: object, spot: Spot, j: int, alone: bool = False) -> str:
         kind, number, args = atom.kind, atom.number, atom.args  # type: ignore[attr-defined]
         if args:
             wide = bool(args[0].values() or args[1].values())
@@ -457,11 +473,12 @@ class _Kernel:
                 a, b = (f"int64({x})" for x in (a, b))
             return f"{'udiv' if kind == DIV else 'urem'}({a}, {b})"
         if kind == DIM:
-            return self.along(number, spot, j)
+            at = self.along(number, spot, j)
+            return f"({at})" if " " in at and not alone else at
         if kind in (SIZE, PARAM):
             return f"{kind}{number}"
         (name,) = self.names(number, spot, j + 1)[j:]
-        return f"int64({name})"
+        return name if self.p.body[number].dtype.name == "int64" else f"int64({name})"
 
     # Memory
 
@@ -475,7 +492,7 @@ class _Kernel:
             if step == "0" or d not in named:
                 continue
             at = self.along(d, spot, 0 if d == self.lane else j)
-            terms.append(at if step == "1" else f"{at} * {step}")
+            terms.append(at if step == "1" else f"({at}) * {step}" if " " in at else f"{at} * {step}")
         text = " + ".join(terms) or "0"
         base = text if NAME.fullmatch(text) else f"{self.int}({text})"
         if "*" in text:
@@ -537,7 +554,9 @@ class _Kernel:
 
     def effect(self, effect: Effect, spot: Spot) -> None:
         s = self.s
-        varies = frozenset().union(*(i.dims() for i in indexes_of(effect)), *(self.p.varies[v] for v in operands_of(effect)))
+        varies = frozenset().union(
+            *(i.dims() for i in indexes_of(effect)), *(self.p.varies[v] for v in operands_of(effect))
+        )
         count = spot.width if self.lane in varies else 1
         if isinstance(effect, Check):
             number = checks_of(self.kernel).index(effect)

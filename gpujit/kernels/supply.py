@@ -29,6 +29,8 @@ class Counters:
 
 
 counters = Counters()
+# Characters of the first line of what a module stands for that are kept with it, to read.
+HEADING = 200
 # Addresses by the text of a nest; one that is not done is being made by some thread.
 _kernels: dict[str, Future[int]] = {}
 _lock = threading.Lock()
@@ -65,8 +67,12 @@ def address(nest: Nest) -> int:
 
 def prepare(nests: Iterable[Nest]) -> None:
     """Have the kernels of a plan ready, from one file, or compiled side by side. Those that cannot be are left out."""
-    for found in _ask(list(nests)):
-        found.exception()
+    try:
+        for found in _ask(list(nests)):
+            found.exception()
+    except InternalError as fault:
+        # Whoever asks for one of them is told.
+        cache.log.warning("kernels could not be made ready: %s", fault.message)
 
 
 def module(text: str, render: Callable[[], str], optimise: int, part: str = "") -> Library:
@@ -76,7 +82,8 @@ def module(text: str, render: Callable[[], str], optimise: int, part: str = "") 
     nests, it is loaded anew each time. Raises NotRendered, InternalError.
     """
     key = cache.key_of(f"module {optimise}\n{text}", host_key(), part)
-    store = cache.store()
+    # Text with an address in memory says nothing about the code.
+    store = None if " at 0x" in text else cache.store()
     image = None if store is None else store.get(key)
     if image is not None:
         try:
@@ -90,7 +97,7 @@ def module(text: str, render: Callable[[], str], optimise: int, part: str = "") 
     image = compile_ir([source], optimise)
     counters.compiled += 1
     if store is not None:
-        store.put(key, image, source)
+        store.put(key, image, f"; {text.splitlines()[0][:HEADING]}\n{source}")
     return Library(image)
 
 

@@ -31,7 +31,7 @@ _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 @cache
 def _library() -> Library:
     code = team_ir()
-    return supply.module(code, lambda: code, optimise=1)
+    return supply.module(f"worker team\n{code}", lambda: code, optimise=1)
 
 
 @cache

@@ -280,11 +280,16 @@ def _by_rule(op: Op, args: tuple[Any, ...]) -> Any:
     except NotKnown:
         if is_live(args):
             raise
+    except (IndexError, ValueError):
+        # Rules look for sizes that every call has; what no call can have says nothing, and fails when it is run.
+        if is_live(args):
+            raise
+        return unknown_result(op)
     found: list[Any] = []
     for case in islice(_guesses(op, args), GUESS_LIMIT):
         try:
             found.append(call(case))
-        except (NotKnown, ShapeError, DTypeError, IndexError):
+        except (NotKnown, ShapeError, DTypeError, IndexError, ValueError):
             # The operator refuses the guess, or the rule does not look for a rank that no call has.
             continue
     if not found:

@@ -98,8 +98,11 @@ class AliasAnalysis:
 
     def is_written(self, value: Value) -> bool:
         """Whether any node may write memory of the value or of what it contains."""
+        writers = self._all_writers()
+        if not writers:
+            return False
         mask = self._all_of(value)
-        return bool(mask) and _is_hit(self._all_writers(), mask)
+        return bool(mask) and _is_hit(writers, mask)
 
     def writers(self, value: Value) -> list[Node]:
         """All nodes, inner ones included, that may write memory of the value or of what it contains, in order."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gpujit.ir.graph import Graph
+from gpujit.passes.arithmetic import arithmetic, simplify_with_constants
 from gpujit.passes.base import Pass
 from gpujit.passes.batch_matmul import group_products
 from gpujit.passes.constant_views import fold_constant_views
@@ -20,7 +21,9 @@ from gpujit.passes.peephole import peephole
 from gpujit.passes.peephole_queries import answer_queries
 from gpujit.passes.pool_equal import pool_equal
 from gpujit.passes.rank_checks import use_rank_checks
+from gpujit.passes.texts import join_texts
 from gpujit.passes.tuples import lower_tuples
+from gpujit.passes.unread import simplify_unread
 
 # Rounds after which cleaning stops; each finds what the one before uncovered.
 MAX_ROUNDS = 20
@@ -33,7 +36,11 @@ CLEAN: tuple[Pass, ...] = (
     pool_equal,
     fold_constant_views,
     peephole,
+    arithmetic,
+    simplify_with_constants,
+    simplify_unread,
     use_rank_checks,
+    join_texts,
     answer_queries,
     unroll_constant_loops,
     lower_containers,

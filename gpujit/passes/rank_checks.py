@@ -16,7 +16,7 @@ from gpujit.ops.registry import Op
 from gpujit.passes.base import declined, graph_pass
 from gpujit.passes.effects import entry_of
 from gpujit.passes.nodes import constant_before, infer_types, replace_node
-from gpujit.passes.ranks import KEEPS_RANK, SPATIAL, rank_by_form
+from gpujit.passes.ranks import CUTS, JOINS, KEEPS_RANK, SPATIAL, rank_by_form
 
 NAME = "rank_checks"
 
@@ -56,7 +56,10 @@ class _Walker:
             for inner in node.blocks:
                 self.block(inner)
             if node.kind == "prim::If":
+                self.results(node)
                 self.check(node)
+            elif node.kind == "prim::ListUnpack":
+                self.parts(node)
             elif not self.answer(node):
                 self.infer(node)
         self.facts = outer
@@ -107,6 +110,38 @@ class _Walker:
             node.output.type = replace(old, shape=t.shape, dtype=t.dtype if old.dtype is None else old.dtype)
             self.changed = True
 
+    def results(self, node: Node) -> None:
+        """Give the results of an if the rank that both sides have."""
+        for value, *given in zip(node.outputs, *(block.returns for block in node.blocks), strict=True):
+            ranks = {self.rank(v) if isinstance(v.type, T.TensorType) else None for v in given}
+            if len(ranks) == 1 and None not in ranks and _is_untyped(value):
+                assert isinstance(value.type, T.TensorType)
+                value.type = replace(value.type, shape=(None,) * (ranks.pop() or 0))
+                self.changed = True
+
+    def parts(self, node: Node) -> None:
+        """Give the parts that a tensor was cut into its rank."""
+        cut = node.inputs[0].node
+        rank = self.rank(cut.inputs[0]) if cut.kind in CUTS and _is_only_read(cut.output) else None
+        if rank is None:
+            return
+        for value in node.outputs:
+            if isinstance(value.type, T.TensorType) and value.type.shape is None:
+                value.type = replace(value.type, shape=(None,) * rank)
+                self.changed = True
+
+    def joined(self, node: Node) -> int | None:
+        """The rank of tensors put together, when all of them have one rank, and of one out of a list of parts."""
+        if node.kind == "aten::__getitem__":
+            cut = node.inputs[0].node
+            return self.rank(cut.inputs[0]) if cut.kind in CUTS and _is_only_read(cut.output) else None
+        listed = node.inputs[0].node if node.kind in JOINS else None
+        if listed is None or listed.kind != "prim::ListConstruct" or not _is_only_read(listed.output):
+            return None
+        ranks = {self.rank(v) for v in listed.inputs}
+        only = ranks.pop() if len(ranks) == 1 else None
+        return None if only is None else only + JOINS[node.kind]
+
     def type(self, node: Node, op: Op) -> T.Type:
         saved = [(v, v.type) for v in node.inputs if v in self.facts and _is_untyped(v)]
         for value, t in saved:
@@ -119,6 +154,8 @@ class _Walker:
             for value, t in saved:
                 value.type = t
         rank = rank_by_form(node)
+        if rank is None:
+            rank = self.joined(node)
         if rank is not None and isinstance(found, T.TensorType) and found.shape is None:
             return replace(found, shape=(None,) * rank)
         return found
@@ -148,6 +185,11 @@ class _Walker:
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     f"aten::{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
+
+
+def _is_only_read(listed: Value) -> bool:
+    """Whether a list stays as it was made: it is only taken apart, counted or joined."""
+    return all(use.node.kind in ("aten::__getitem__", "prim::ListUnpack", "aten::len", *JOINS) for use in listed.uses)
 
 
 def _is_untyped(value: Value) -> bool:

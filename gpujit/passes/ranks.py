@@ -19,6 +19,13 @@ KEEPS_RANK = (
     | {f"aten::{name}{suffix}" for name in _ELEMENTWISE for suffix in ("", "_")}
     | {"aten::batch_norm", "aten::layer_norm", "aten::group_norm", "aten::contiguous", "aten::softmax"}
 )
+# Operators that cut a tensor into a list of tensors of its rank.
+CUTS = frozenset(
+    f"aten::{name}"
+    for name in ("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "chunk", "tensor_split")
+)
+# Operators that put a list of tensors of one rank together, and how many dims they add.
+JOINS = {"aten::cat": 0, "aten::concat": 0, "aten::stack": 1}
 # How far back to look.
 _DEPTH = 40
 

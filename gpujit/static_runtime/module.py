@@ -12,11 +12,12 @@ import numpy as np
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node
 from gpujit.runtime.lower import Lowerer
-from gpujit.static_runtime.build import Options, OutStep, StaticPlan, build
+from gpujit.static_runtime.build import build
 from gpujit.static_runtime.native import Maker
 from gpujit.static_runtime.places import Strides, facts_of
 from gpujit.static_runtime.run import StaticRuntime
-from gpujit.support.config import config
+from gpujit.static_runtime.steps import Options, OutStep, StaticPlan
+from gpujit.support.config import current
 from gpujit.support.errors import ArgumentError
 
 # How often a plan is made anew because tensors had other strides; after that they are copied.
@@ -99,9 +100,10 @@ class StaticModule:
                 return self._run_into(runtime, values, out)
             return runtime.run(values)
         finally:
-            if runtime.targets:
-                runtime.targets = {}
-            self._give_back(runtime)
+            if runtime.surprises:
+                self._learn(runtime)
+            if runtime.plan is self._plan:
+                self._idle.append(runtime)
 
     def plan(self, values: Sequence[Any]) -> StaticPlan:
         """The plan; made for these values when there is none yet."""
@@ -116,13 +118,13 @@ class StaticModule:
 
     def runtime(self, values: Sequence[Any]) -> StaticRuntime:
         """A runtime that nobody else uses, made when none is idle."""
-        plan = self.plan(values)
-        check = bool(config.check_plan)
+        plan = self._plan or self.plan(values)
+        check = current().check_plan
         try:
             found = self._idle.pop()
         except IndexError:
             return StaticRuntime(plan, check=check)
-        return found if found.plan is plan and found.check == check else StaticRuntime(plan, check=check)
+        return found if found.plan is plan and found.check is check else StaticRuntime(plan, check=check)
 
     def memory(self) -> Memory:
         """What the plan needs. Raises ArgumentError before the first run."""
@@ -130,7 +132,7 @@ class StaticModule:
         return Memory(
             plan.arena.size,
             plan.arena.bound,
-            plan.unplanned,
+            plan.separate,
             len(plan.values),
             len(plan.values) - len(plan.buffers),
             len(self._idle),
@@ -181,12 +183,6 @@ class StaticModule:
             if type(given) is np.ndarray and facts_of(value) == (given.shape, given.dtype):
                 self._strides[f"input {i}"] = given.strides
 
-    def _give_back(self, runtime: StaticRuntime) -> None:
-        if runtime.surprises:
-            self._learn(runtime)
-        if runtime.plan is self._plan:
-            self._idle.append(runtime)
-
     def _learn(self, runtime: StaticRuntime) -> None:
         """Plan anew for strides that a run met."""
         surprises, runtime.surprises = runtime.surprises, {}
@@ -211,7 +207,10 @@ class StaticModule:
             others += [x for k, x in enumerate(out) if k != i and x is not None and np.may_share_memory(x, target)]
             if not others:
                 runtime.targets[value] = target
-        result = runtime.run(values)
+        try:
+            result = runtime.run(values)
+        finally:
+            runtime.targets.clear()
         parts = list(result) if isinstance(result, tuple) else [result]
         if len(parts) != len(out):
             raise ArgumentError(f"out has {len(out)} arrays for {len(parts)} outputs")
@@ -246,4 +245,3 @@ def _label(node: Node) -> str:
     if not isinstance(inner, Graph):
         return node.kind
     return "+".join(n.kind.partition("::")[2] for n in inner.all_nodes() if not n.kind.startswith("prim::"))
-

@@ -14,8 +14,8 @@ import numpy as np
 
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Node
-from gpujit.kernels.cpu_launch import BoundKernel
-from gpujit.kernels.cpu_ops import NotRendered
+from gpujit.ir.scalar import RecordError
+from gpujit.kernels.cpu_launch import BoundKernel, Geometry, prepare
 from gpujit.kernels.index import Index, dim
 from gpujit.kernels.schedule import passes
 from gpujit.kernels.templates.bound import BoundTemplate
@@ -52,41 +52,76 @@ class NativeKernel:
 Maker = Callable[[Node, Sequence[Place], Sequence[Place]], NativeKernel | None]
 
 
-def of_program(
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A tile program for operands and results at certain places, not yet compiled."""
+
+    geometry: Geometry
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+
+
+def request(
     program: TileProgram,
     inputs: Sequence[Place],
     outputs: Sequence[Place],
     sizes: Sequence[int],
     params: Sequence[int] = (),
-) -> NativeKernel | None:
-    """The program's kernel for operands and results at these places; None when it cannot be had."""
-    ins = [p.steps for p in inputs]
-    outs = [p.steps for p in outputs]
-    if any(s is None for s in (*ins, *outs)):
+) -> Request | None:
+    """The program on tensors at these places; None when their strides are no whole numbers of elements."""
+    ins = tuple(s for s in (p.steps for p in inputs) if s is not None)
+    outs = tuple(s for s in (p.steps for p in outputs) if s is not None)
+    if len(ins) != len(inputs) or len(outs) != len(outputs):
         return None
+    return Request(Geometry(program, ins, outs, tuple(sizes), tuple(params)), tuple(inputs), tuple(outputs))
+
+
+def of_group(lowered: Lowered, inputs: Sequence[Place], outputs: Sequence[Place]) -> Request | None:
+    """What a fusion group asks for."""
+    return request(lowered.program, inputs, outputs, lowered.sizes, lowered.params)
+
+
+def of_copy(source: Place, target: Place) -> Request | None:
+    """What a copy of a tensor asks for."""
     try:
-        bound = BoundKernel(program, ins, outs, sizes, params)  # type: ignore[arg-type]
-    except (NotRendered, InternalError):
+        return request(_copy_program(source.dtype, len(source.shape)), [source], [target], source.shape)
+    except (TileError, RecordError):
+        return None
+
+
+@lru_cache(maxsize=256)
+def _copy_program(dtype: np.dtype, rank: int) -> TileProgram:
+    build = Builder(rank)
+    at = [dim(d) for d in range(rank)]
+    build.store(build.output(dtype, rank), at, build.load(build.input(dtype, rank), at))
+    return build.finish()
+
+
+def compiled(requests: Sequence[Request]) -> list[NativeKernel | None]:
+    """The kernels that are asked for, compiled side by side when they are new; None for those that cannot be had."""
+    prepare([r.geometry for r in requests])
+    return [_bound(r) for r in requests]
+
+
+def _bound(asked: Request) -> NativeKernel | None:
+    program = asked.geometry.program
+    try:
+        bound = BoundKernel(*asked.geometry)
+    except InternalError:
         return None
     slots = bound.call.nest.slots
-    found = tuple(overwritten(program, k, inputs, outputs) for k in range(len(outputs)))
     return NativeKernel(
         bound.address,
         tuple(int(w) for w in bound.words),
-        tuple(range(len(ins) + len(outs))),
+        tuple(range(len(asked.inputs) + len(asked.outputs))),
         int(bound.scratch),
         slots["scratch"],
         slots["flags"],
         tuple(c.message for c in bound.checks),
         bound.is_small,
         bound,
-        found,
+        tuple(overwritten(program, k, asked.inputs, asked.outputs) for k in range(len(asked.outputs))),
     )
-
-
-def of_group(lowered: Lowered, inputs: Sequence[Place], outputs: Sequence[Place]) -> NativeKernel | None:
-    """The kernel of a fusion group."""
-    return of_program(lowered.program, inputs, outputs, lowered.sizes, lowered.params)
 
 
 def of_template(bound: BoundTemplate, results: int) -> NativeKernel:
@@ -106,24 +141,9 @@ def of_template(bound: BoundTemplate, results: int) -> NativeKernel:
     )
 
 
-def of_copy(source: Place, target: Place) -> NativeKernel | None:
-    """The kernel that copies a tensor."""
-    try:
-        program = _copy_program(source.dtype, len(source.shape))
-    except TileError:
-        return None
-    return of_program(program, [source], [target], source.shape)
-
-
-@lru_cache(maxsize=256)
-def _copy_program(dtype: np.dtype, rank: int) -> TileProgram:
-    build = Builder(rank)
-    at = [dim(d) for d in range(rank)]
-    build.store(build.output(dtype, rank), at, build.load(build.input(dtype, rank), at))
-    return build.finish()
-
-
-def overwritten(program: TileProgram, output: int, inputs: Sequence[Place], outputs: Sequence[Place]) -> tuple[int, ...]:
+def overwritten(
+    program: TileProgram, output: int, inputs: Sequence[Place], outputs: Sequence[Place]
+) -> tuple[int, ...]:
     """The operands that a result may be written over, as far as the program is concerned.
 
     Such an operand has the result's size of an element, shape and strides, and is read at the very index that is

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.kernels.team import team
-from gpujit.kernels.team_code import OFFSETS, TEAM_BYTES
+from gpujit.ir.graph import Value
+from gpujit.kernels.team import alone, team
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.vm import Interpreter
-from gpujit.static_runtime.build import Operand, OutStep, Segment, Slot, StaticPlan
 from gpujit.static_runtime.plan import overlaps
+from gpujit.static_runtime.steps import Operand, OutStep, Segment, Slot, StaticPlan
 from gpujit.support.errors import InternalError, LimitError, OpError
 
 ALIGN = 64
@@ -27,11 +27,10 @@ _POISON = 0xA5
 _DATA = 16
 _word_at = ctypes.c_int64.from_address
 
+# Instructions that call a function.
+_CALLS = (bc.OP1, bc.OP2, bc.OP3, bc.OP, bc.OPM)
 # A team of nobody but the caller.
-_ALONE = np.zeros(TEAM_BYTES, np.uint8)
-_ALONE[OFFSETS["parts"]] = 1
-_ALONE_ADDRESS = _ALONE.ctypes.data
-
+_ALONE = alone()
 _INTERPRETER = Interpreter(Lowerer(np))
 
 
@@ -76,9 +75,11 @@ class StaticRuntime:
         # Strides of arrays that were not those planned for, by the number of a run and of its operand.
         self.surprises: dict[tuple[int, int], tuple[int, ...]] = {}
         # Arrays to make results in, by the result's place among those of its run.
-        self.targets: dict[Any, np.ndarray] = {}
+        self.targets: dict[Value, np.ndarray] = {}
         self.times: list[tuple[int, float]] = []
         self._poisoned = -1
+        # Whether a run's results were seen to lie outside the arena.
+        self._is_proven = False
         size = plan.arena.size
         try:
             self.memory = np.empty(size + ALIGN, np.uint8)
@@ -89,16 +90,19 @@ class StaticRuntime:
         base = address_of(self.memory) + start
         self.blocks = plan.words.copy()
         self.blocks[plan.arena_words[:, 0]] = base + plan.arena_words[:, 1]
-        self.words = memoryview(self.blocks)
+        self.words = memoryview(self.blocks)  # type: ignore[arg-type]  # it is a buffer
         self.flags = np.zeros(max(plan.checks, 1), np.int64)
         self.blocks[plan.flag_words[:, 0]] = address_of(self.flags) + plan.flag_words[:, 1] * 8
         self.parts = 0
         self.scratch = np.empty(0, np.uint8)
-        self.make_scratch(team().size)
+        # Held, since small runs call its code without asking for the team again.
+        self.team = team()
+        self.make_scratch(self.team.size)
         starts = np.array([s.first_word for g in plan.segments for s in g.steps], np.int64)
         self.block_addresses = address_of(self.blocks) + 8 * starts
         self._arrays: dict[Slot, np.ndarray] = {}
         self.code = self._bound(plan.code)
+        self._direct = self._one_run()
         if check:
             found = overlaps(plan.buffers, plan.arena.offsets)
             if found is not None:
@@ -113,14 +117,22 @@ class StaticRuntime:
 
     def run(self, values: Sequence[Any]) -> Any:
         """The graph's result for run-time values of its inputs."""
-        if not self.check:
-            return _INTERPRETER.run(self.code, values)
-        self._poison_all()
+        if self._is_proven:
+            direct = self._direct
+            if direct is None:
+                return _INTERPRETER.run(self.code, values)
+            # The graph is one native run: the interpreter would only hand it its inputs.
+            return direct[0](*[values[k] for k in direct[1]])
+        if self.check:
+            self._poison_all()
         result = _INTERPRETER.run(self.code, values)
-        self._poison_all()
         for x in _arrays_in(result):
             if np.may_share_memory(x, self.memory):
-                raise InternalError("a result lies in the arena")
+                raise InternalError("a result lies in the arena: an operator returned an operand, and does not say so")
+        if self.check:
+            self._poison_all()
+        else:
+            self._is_proven = True
         return result
 
     # Binding the code
@@ -138,16 +150,29 @@ class StaticRuntime:
             what = instruction[1] if len(instruction) > 1 else None
             bound: Callable[..., Any] | None = None
             if isinstance(what, Segment):
-                bound = self._native_run(what)
+                bound = NativeRun(self, what).function()
             elif isinstance(what, OutStep):
                 bound = self._out_step(what)
-            if self.profile and instruction[0] in (bc.OP1, bc.OP2, bc.OP3, bc.OP, bc.OPM) and not isinstance(what, Segment):
-                bound = partial(_timed, self.times, -1 - number, bound or what)
+            if self.profile and instruction[0] in _CALLS and not isinstance(what, Segment):
+                timed: Any = bound or what
+                bound = partial(_timed, self.times, -1 - number, timed)
             if bound is not None:
                 instruction = (instruction[0], bound, *instruction[2:])
             instructions.append(instruction)
         template = [self._filled(v) for v in code.template]
         return bc.Code(code.name, code.inputs, instructions, template, code.places, code.kinds)
+
+    def _one_run(self) -> tuple[Callable[..., Any], tuple[int, ...]] | None:
+        """The only native run of a graph that consists of it, and the inputs it takes; None for other graphs, and for
+        runs that raise errors of the program, whose places the interpreter knows."""
+        plan = self.plan
+        ran, returned = self.code.instructions[0], self.code.instructions[-1]
+        if len(self.code.instructions) != 2 or len(plan.segments) != 1 or plan.checks:
+            return None
+        registers = {bc.OP1: ran[2:3], bc.OP2: ran[2:4], bc.OP3: ran[2:5], bc.OP: ran[2]}.get(ran[0])
+        if registers is None or returned[1] != ran[-2] or any(k >= self.code.inputs for k in registers):
+            return None
+        return ran[1], tuple(registers)
 
     def _filled(self, value: Any) -> Any:
         if isinstance(value, Slot):
@@ -168,9 +193,6 @@ class StaticRuntime:
             return call(*args)
 
         return checked
-
-    def _native_run(self, segment: Segment) -> Callable[..., Any]:
-        return NativeRun(self, segment)
 
     # Debugging
 
@@ -225,58 +247,72 @@ def _arrays_in(value: Any) -> list[np.ndarray]:
 class NativeRun:
     """A run of native steps as a function of the arrays it is given; it returns the arrays it makes."""
 
-    __slots__ = (
-        "_alone", "_blocks", "_count", "_functions", "_given", "_made", "_runtime", "_segment", "_stepped", "_checks",
-    )  # fmt: skip
-
     def __init__(self, runtime: StaticRuntime, segment: Segment) -> None:
         self._runtime, self._segment = runtime, segment
         first = sum(len(s.steps) for s in runtime.plan.segments[: segment.number])
         self._functions = address_of(runtime.plan.functions) + 8 * first
         self._blocks = address_of(runtime.block_addresses) + 8 * first
         self._count = len(segment.steps)
-        self._alone = all(s.kernel.is_small for s in segment.steps)
+        self._is_alone = all(s.kernel.is_small for s in segment.steps)
         self._given = [(o.shape, o.strides, o.dtype, o.words) for o in segment.given]
-        self._made = [(o.shape, o.dtype, _bytes_of(o), o.words, o.value) for o in segment.made]
-        self._stepped = runtime.check or runtime.profile
+        self._made = [(o.shape, o.dtype, _bytes_of(o) + ALIGN, o.words, o.value) for o in segment.made]
         self._checks = any(s.kernel.checks for s in segment.steps)
 
-    def __call__(self, *arrays: np.ndarray) -> Any:
-        runtime = self._runtime
-        words = runtime.words
-        kept: list[np.ndarray] = []
-        for x, (shape, strides, dtype, places) in zip(arrays, self._given, strict=True):
-            if x.strides != strides or x.shape != shape or x.dtype != dtype:
-                x = self._fitting(x, len(kept), shape, strides, dtype)
-            kept.append(x)
-            address = address_of(x)
-            for word, offset in places:
-                words[word] = address + offset
-        made: list[np.ndarray] = []
-        for shape, dtype, size, places, value in self._made:
-            y = runtime.targets.get(value) if runtime.targets else None
-            if y is None:
-                y = aligned(shape, dtype, size)
-            made.append(y)
-            address = address_of(y)
-            for word, offset in places:
-                words[word] = address + offset
-        if self._alone:
-            threads, where = team(), _ALONE_ADDRESS
-        else:
+    def function(self) -> Callable[..., Any]:
+        """The run as a function, which a call of costs less than one of an object."""
+        # What a call needs, as variables of a closure: each look-up counts here.
+        runtime, words, address = self._runtime, self._runtime.words, address_of
+        given, made, fitting, targets = self._given, self._made, self._fitting, self._runtime.targets
+        launch, raise_found, checks = self.launcher(), self._raise_found, self._checks
+        empty, array, byte = np.empty, np.ndarray, np.uint8
+
+        def call(*arrays: np.ndarray) -> Any:
+            kept: list[np.ndarray] = []
+            for x, (shape, strides, dtype, places) in zip(arrays, given):
+                if x.strides != strides or x.shape != shape or x.dtype != dtype:
+                    x = fitting(x, len(kept), shape, strides, dtype)
+                kept.append(x)
+                at = address(x)
+                for word, offset in places:
+                    words[word] = at + offset
+            results: list[np.ndarray] = []
+            for shape, dtype, room, places, value in made:
+                y = targets.get(value) if targets else None
+                if y is None:
+                    memory = empty(room, byte)
+                    at = address(memory)
+                    shift = -at % ALIGN
+                    y = array(shape, dtype, memory, shift)
+                    at += shift
+                else:
+                    at = address(y)
+                results.append(y)
+                for word, offset in places:
+                    words[word] = at + offset
+            launch()
+            if checks and runtime.flags.any():
+                raise_found()
+            if len(results) == 1:
+                return results[0]
+            return results
+
+        return call
+
+    def launcher(self) -> Callable[[], None]:
+        """Runs the steps once their blocks are filled in."""
+        runtime, functions, blocks, count = self._runtime, self._functions, self._blocks, self._count
+        if runtime.check or runtime.profile:
+            return self._one_by_one
+        if self._is_alone:
+            return partial(runtime.team.run, _ALONE, functions, blocks, count)
+
+        def launch() -> None:
             threads = team()
-            where = threads.address
             if threads.size > runtime.parts:
                 runtime.make_scratch(threads.size)
-        if self._stepped:
-            self._one_by_one(threads.run, where)
-        else:
-            threads.run(where, self._functions, self._blocks, self._count)
-        if self._checks:
-            self._raise_found()
-        if len(made) == 1:
-            return made[0]
-        return made or None
+            threads.run(threads.address, functions, blocks, count)
+
+        return launch
 
     def _fitting(
         self, x: np.ndarray, number: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype
@@ -284,9 +320,8 @@ class NativeRun:
         """The tensor with the strides that were planned for. Raises InternalError when it is another tensor."""
         if x.shape != shape or x.dtype != dtype:
             value = self._segment.given[number].value
-            raise InternalError(
-                f"{value!r} was planned as {dtype}{list(shape)} and is {x.dtype}{list(x.shape)} (made by {value.node.kind})"
-            )
+            found = f"{x.dtype}{list(x.shape)}"
+            raise InternalError(f"{value.node.kind} was planned to give {dtype}{list(shape)}, but gave {found}")
         if all(a == b or n == 1 for a, b, n in zip(x.strides, strides, shape, strict=True)) or not x.size:
             return x
         self._runtime.surprises[self._segment.number, number] = x.strides
@@ -297,21 +332,22 @@ class NativeRun:
         y[...] = x
         return y
 
-    def _one_by_one(self, run: Any, where: int) -> None:
-        runtime = self._runtime
+    def _one_by_one(self) -> None:
+        runtime, threads = self._runtime, team()
+        runtime.make_scratch(threads.size)
+        where = _ALONE if self._is_alone else threads.address
         for k, step in enumerate(self._segment.steps):
             if runtime.check:
                 runtime.poison(step.position)
             start = perf_counter()
-            run(where, self._functions + 8 * k, self._blocks + 8 * k, 1)
+            threads.run(where, self._functions + 8 * k, self._blocks + 8 * k, 1)
             if runtime.profile:
                 runtime.times.append((step.position, perf_counter() - start))
 
     def _raise_found(self) -> None:
+        """Raise the message of the first check that failed."""
         runtime = self._runtime
-        if not runtime.flags.any():
-            return
-        runtime_flags = runtime.flags.copy()
+        flags = runtime.flags.copy()
         runtime.flags[:] = 0
         first = dict(runtime.plan.flag_words.tolist())
         for step in self._segment.steps:
@@ -319,7 +355,7 @@ class NativeRun:
             if kernel.checks:
                 start = first[step.first_word + kernel.flags_slot]
                 for k, message in enumerate(kernel.checks):
-                    if runtime_flags[start + k]:
+                    if flags[start + k]:
                         raise OpError(message)
 
 

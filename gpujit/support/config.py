@@ -104,6 +104,10 @@ _started: Settings = from_environment(os.environ)
 _current: ContextVar[Settings] = ContextVar("gpujit_settings", default=_started)
 
 
+# The settings that hold here, for code that asks on every call.
+current: Callable[[], Settings] = _current.get
+
+
 class Config:
     """The switches as attributes; called with new values, a context manager in which they hold."""
 

@@ -58,6 +58,12 @@ def test_the_listing_as_json(capsys: pytest.CaptureFixture[str], folder: Path) -
     assert (pack["kind"], pack["what"]) == ("plan", "2 kernels")
 
 
+def test_code_that_is_no_tile_program(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    Store(folder, 1 << 20).put(B, b"code", "; worker team\ndefine void @f() { ret void }\n")
+    found = {r["key"]: r["what"] for r in json.loads(call(capsys, folder, "ls", "--json"))}
+    assert found[B] == "worker team" and found[A] == "exp, add"
+
+
 def test_an_empty_cache(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     absent = tmp_path / "absent"
     assert call(capsys, absent, "ls") == f"no kernels in {absent}\n"

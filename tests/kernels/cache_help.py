@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpujit.kernels import cpu_launch
-from gpujit.kernels.cpu_nest import Nest
+from gpujit.kernels.cpu_nest import Nest, plan_nest
 from gpujit.kernels.tile import TileProgram
 from gpujit.kernels.tile_text import parse_program
 
@@ -43,7 +43,7 @@ def geometry(program: TileProgram, size: int = 5) -> cpu_launch.Geometry:
 
 
 def nest(program: TileProgram) -> Nest:
-    return cpu_launch.plan_nest(program, [(1,)], [(1,)], [5], [], 4).nest
+    return plan_nest(program, [(1,)], [(1,)], [5], [], 4).nest
 
 
 def run(program: TileProgram, numbers: Sequence[float] = (1, 2, 3, 4, 5)) -> list[float]:

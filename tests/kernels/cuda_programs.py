@@ -194,7 +194,8 @@ _BFLOAT16 = """tile(a0: bfloat16[1], a1: bfloat16[1]) -> (o0: bfloat16[1])
   %6: bfloat16 = cast %5
   store o0[d0], %6
 """
-_BATCH_NORM = """tile(a0: float32[3], a1: float32[1], a2: float32[1], a3: float32[1], a4: float32[1]) -> (o0: float32[3])
+_BATCH_NORM = """tile(a0: float32[3], a1: float32[1], a2: float32[1], a3: float32[1], a4: float32[1]) -> \
+(o0: float32[3])
   for d0 < n0, d1 < n1, d2 < n2
   %0: float32 = load a0[d0, d1, d2]
   %1: float32 = load a1[d1]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpujit.kernels import cache
+from gpujit.kernels import cache, cache_files
 from gpujit.kernels.cache import Store
 from gpujit.support.config import config, from_environment
 from gpujit.support.errors import ArgumentError, CacheWarning, InternalError
@@ -161,7 +161,7 @@ def test_what_cannot_be_written_is_one_warning(
     real = getattr(os, call)
 
     def fails(path: object, *rest: object, **named: object) -> object:
-        if call != "open" or rest and isinstance(rest[0], int) and rest[0] & os.O_CREAT:
+        if call != "open" or (rest and isinstance(rest[0], int) and rest[0] & os.O_CREAT):
             raise OSError(number, os.strerror(number))
         return real(path, *rest, **named)
 
@@ -192,7 +192,7 @@ def test_a_disk_that_fills_while_a_file_is_written(store: Store, monkeypatch: py
         return Full()
 
     with monkeypatch.context() as m:
-        m.setattr(cache, "open", opened, raising=False)
+        m.setattr(cache_files, "open", opened, raising=False)
         with pytest.warns(CacheWarning, match="No space left"):
             store.put(A, IMAGE, "")
     assert files(store) == []
@@ -235,7 +235,7 @@ def aged(store: Store, key: str, age: float) -> None:
 
 
 def test_the_least_recently_used_go(tmp_path: Path) -> None:
-    keys = [f"{n:064x}" for n in range(40)]
+    keys = [f"{n:064x}" for n in range(19)]
     store = Store(tmp_path, 20_000)
     for n, key in enumerate(keys[:15]):
         store.put(key, IMAGE, "x" * 100)
@@ -245,7 +245,7 @@ def test_the_least_recently_used_go(tmp_path: Path) -> None:
         store.put(key, IMAGE, "x" * 100)
         assert sum(e.size for e in store.entries()) <= store.limit
     left = {e.key for e in store.entries()}
-    assert keys[0] in left and keys[-1] in left and not left & set(keys[1:10])
+    assert keys[0] in left and keys[-1] in left and not left & set(keys[1:4])
     assert store.counters.evicted == len(keys) - len(left)
     assert {p.stem for p in tmp_path.rglob("*.ll")} == {p.stem for p in tmp_path.rglob("*.o")} == left
 
@@ -311,7 +311,7 @@ def test_the_code_s_version_covers_all_that_renders(tmp_path: Path) -> None:
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
     names = found.stdout.split()
     assert "cpu_reduce" in names and "math_exp" in names
-    assert [n for n in names if f"{n}.py".startswith(cache._NO_PART)] == ["cache"]
+    assert sorted(n for n in names if n.startswith(cache._NO_PART)) == ["cache", "cache_files"]
 
 
 def test_the_order_of_a_plan_s_kernels_does_not_matter() -> None:

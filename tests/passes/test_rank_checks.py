@@ -133,3 +133,69 @@ def test_a_comparison_that_every_possible_rank_passes_is_decided() -> None:
           %b : bool = aten::eq(%d, %four)
           return (%a, %b)""",
     )
+
+
+def test_parts_of_a_tensor_and_what_is_joined_of_them_have_its_rank() -> None:
+    check_pass(
+        use_rank_checks,
+        before=f"""{HEAD}
+              %two : int = prim::Constant[value=2]()
+              %one : int = prim::Constant[value=1]()
+              %zero : int = prim::Constant[value=0](){check("x", 1)}
+              %parts : Tensor[] = aten::chunk(%x, %two, %one)
+              %a : Tensor, %b : Tensor = prim::ListUnpack(%parts)
+              %c : Tensor = aten::__getitem__(%parts, %zero)
+              %list : Tensor[] = prim::ListConstruct(%a, %b, %c)
+              %y : Tensor = aten::cat(%list, %one)
+              %z : Tensor = aten::stack(%list, %one)
+              %d2 : int = aten::dim(%y)
+              %d3 : int = aten::dim(%z)
+              %sum : int = aten::add(%d2, %d3)
+              return (%sum)""",
+        after=f"""{HEAD}
+              %two : int = prim::Constant[value=2]()
+              %one : int = prim::Constant[value=1]()
+              %zero : int = prim::Constant[value=0](){check("x", 1)}
+              %parts : Tensor[] = aten::chunk(%x, %two, %one)
+              %a : Tensor(*, *, *, *), %b : Tensor(*, *, *, *) = prim::ListUnpack(%parts)
+              %c : Tensor(*, *, *, *) = aten::__getitem__(%parts, %zero)
+              %list : Tensor[] = prim::ListConstruct(%a, %b, %c)
+              %y : Tensor(*, *, *, *) = aten::cat(%list, %one)
+              %z : Tensor(*, 3, *, *, *) = aten::stack(%list, %one)
+              %four.1 : int = prim::Constant[value=4]()
+              %five : int = prim::Constant[value=5]()
+              %sum : int = aten::add(%four.1, %five)
+              return (%sum)""",
+        samples=[(np.zeros((2, 4, 2, 2), np.float32),)],
+        run=run,
+    )
+
+
+@pytest.mark.parametrize(
+    "write", ["%w : Tensor[] = aten::append(%list, %other)", "%w : Tensor[] = aten::append(%parts, %other)"]
+)
+def test_a_list_that_changes_says_nothing_of_its_parts(write: str) -> None:
+    text = f"""
+            graph(%x : Tensor(*, *, *, *), %other : Tensor):
+              %two : int = prim::Constant[value=2]()
+              %one : int = prim::Constant[value=1]()
+              %zero : int = prim::Constant[value=0]()
+              %parts : Tensor[] = aten::chunk(%x, %two, %one)
+              %list : Tensor[] = prim::ListConstruct(%x, %x)
+              {write}
+              %a : Tensor = aten::__getitem__({"%parts" if "parts" in write else "%w"}, %zero)
+              %y : Tensor = aten::cat({"%list" if "%list" in write else "%parts"}, %one)
+              return (%a, %y)"""
+    check_pass(use_rank_checks, before=text, after=text)
+
+
+def test_results_of_an_if_have_the_rank_that_both_sides_have() -> None:
+    before = """
+            graph(%p : bool, %x : Tensor(*, *), %y : Tensor(*, *), %z : Tensor(*)):
+              %a : Tensor, %b : Tensor = prim::If(%p)
+                block0():
+                  -> (%x, %x)
+                block1():
+                  -> (%y, %z)
+              return (%a, %b)"""
+    check_pass(use_rank_checks, before=before, after=before.replace("%a : Tensor,", "%a : Tensor(*, *),"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import textwrap
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,16 +14,22 @@ from typing import Any
 import numpy as np
 
 import gpujit
+from gpujit.fuser.fuse import fuse
+from gpujit.ir.graph import Graph
+from gpujit.ir.parser import parse_graph
+from gpujit.ir.verify import verify
 from gpujit.passes.specialise.main import Specialised
 from gpujit.runtime.executor import Executor
 from gpujit.runtime.fused import FusedStep
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.values import bind_arguments
 from gpujit.runtime.vm import Interpreter
-from gpujit.static_runtime.build import Options
 from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.steps import Options
+from gpujit.testing import resolve_node
 from tests.compare import from_meta
 
+DEFAULT = Options()
 CORPUS = Path(__file__).parents[1] / "models" / "corpus"
 
 
@@ -52,7 +59,9 @@ def read_case(path: Path) -> list[Any]:
     return [from_meta(m, arrays) for m in meta["inputs"]]
 
 
-def pair(module: gpujit.ScriptModule, inputs: Sequence[Any], options: Options = Options(), method: str = "forward") -> Pair:
+def pair(
+    module: gpujit.ScriptModule, inputs: Sequence[Any], options: Options = DEFAULT, method: str = "forward"
+) -> Pair:
     """The pair for a loaded module and inputs."""
     function = module._object.type.methods[method]
     values = [module._object, *bind_arguments(function.schema, inputs, {}, skip=1)]
@@ -69,3 +78,27 @@ def pair(module: gpujit.ScriptModule, inputs: Sequence[Any], options: Options = 
 def own(values: Sequence[Any]) -> list[Any]:
     """The values with copies of all arrays; the object is shared."""
     return [values[0], *copy.deepcopy(list(values[1:]))]
+
+
+def from_text(text: str, options: Options = DEFAULT, **more: Any) -> StaticModule:
+    """The static module of a typed graph given as text, fused first."""
+    graph = parse_graph(textwrap.dedent(text).strip(), resolve=resolve_node)
+    verify(graph)
+    return from_graph(graph, options, **more)
+
+
+def from_graph(graph: Graph, options: Options = DEFAULT, **more: Any) -> StaticModule:
+    """The static module of a typed graph, fused first."""
+    fused = fuse(graph)
+    return StaticModule(graph, fused.programs, Lowerer(np), options, **more)
+
+
+def run_graph(graph: Graph, values: Sequence[Any]) -> Any:
+    """What the interpreter makes of a graph."""
+    lowerer = Lowerer(np)
+    with np.errstate(all="ignore"):
+        return Interpreter(lowerer).run(lowerer.graph_code(graph), list(values))
+
+
+def f32(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)

@@ -30,7 +30,7 @@ def by_looking_at_all_pairs(given: list[Lifetime], offsets: tuple[int, ...]) -> 
 
 
 @given(lifetimes(), st.sampled_from([1, 64, 256]))
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_values_alive_together_never_overlap(found: list[Lifetime], align: int) -> None:
     plan = plan_arena(found, align)
     assert not by_looking_at_all_pairs(found, plan.offsets)

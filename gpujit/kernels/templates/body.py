@@ -1,4 +1,4 @@
-"""The inside of a template's function ``void kernel(ptr block, i64 part, i64 parts)``: arguments by name, shares, loops.
+"""The inside of a template's function ``void kernel(ptr block, i64 part, i64 parts)``: arguments by name, loops.
 
 A template is rendered once for a register tile and an epilogue; sizes, strides and addresses are words of its block.
 """
@@ -12,12 +12,12 @@ from llvmlite import ir
 
 from gpujit.kernels.emit import KernelBody
 from gpujit.kernels.target import host
-from gpujit.kernels.vector import I64, POINTER, Emitter, Vector
+from gpujit.kernels.vector import I32, I64, POINTER, Emitter, Vector
 
 
 @contextmanager
 def template(slots: Sequence[str], texts: list[str]) -> Iterator[TemplateBody]:
-    """A function ``kernel`` being written, whose block has a word for each name in ``slots``; the text joins ``texts``."""
+    """A function ``kernel`` being written, whose block has a word for each of ``slots``; its text joins ``texts``."""
     module = ir.Module(context=ir.Context())
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER, I64, I64]), "kernel")
     function.attributes.add("nounwind")
@@ -70,6 +70,29 @@ class TemplateBody(KernelBody):
         """This part's own memory: ``scratch_bytes`` of it at ``scratch``."""
         return self.e.pointer((self.word("scratch") + self.word("scratch_bytes") * self.part).value)
 
+    def outline(self, name: str, arguments: Sequence[ir.Value | Vector], write: Callable[..., None]) -> None:
+        """Calls ``write(body, *arguments)`` as a function of its own.
+
+        Constants of code that runs seldom would else be kept in registers, all through the innermost loops.
+        """
+        values = [a.value if isinstance(a, Vector) else a for a in arguments]
+        module = self.builder.module
+        name = f"{name}{len(module.functions)}"
+        types = [POINTER, I64, I64, *(v.type for v in values)]
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), types), name)
+        function.linkage = "internal"
+        for attribute in ("nounwind", "noinline"):
+            function.attributes.add(attribute)
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        inside = TemplateBody(Emitter(builder, self.e.flags, self.e.avx512), function.args[:3], list(self.slots))
+        given = [
+            Vector(inside.e, value, a.dtype, a.lanes) if isinstance(a, Vector) else value
+            for a, value in zip(arguments, function.args[3:], strict=True)
+        ]
+        write(inside, *given)
+        builder.ret_void()
+        self.builder.call(function, [self._block, self.part.value, self.parts.value, *values])
+
     # Numbers
 
     def smaller(self, a: Vector, b: Vector | int) -> Vector:
@@ -94,7 +117,7 @@ class TemplateBody(KernelBody):
 
     @contextmanager
     def repeat(self, count: Vector, state: Sequence[Vector]) -> Iterator[Turn]:
-        """A loop of at least one turn that carries values; the test is at its end. ``now`` holds the last ones after it."""
+        """A loop of at least one turn that carries values, tested at its end; ``now`` holds the last ones after it."""
         b = self.builder
         entry, body = b.block, b.append_basic_block("repeat")
         done = b.append_basic_block("repeated")
@@ -122,6 +145,11 @@ class TemplateBody(KernelBody):
     def put(self, base: ir.Value, index: Vector | int, x: Vector, mask: Vector | None = None) -> None:
         self.e.store(base, index if isinstance(index, int) else index.value, x, mask=mask)
 
+    def fetch(self, base: ir.Value, index: Vector) -> None:
+        """Asks for a float32's cache line, to be in the second-level cache when it is needed."""
+        hints = [ir.Constant(I32, n) for n in (0, 2, 1)]
+        self.e.call("llvm.prefetch.p0", ir.VoidType(), [self.at(base, index), *hints])
+
     def at(self, base: ir.Value, index: Vector | int) -> ir.Value:
         """The address of a float32."""
         return self.e.at(base, index if isinstance(index, int) else index.value, "float32")
@@ -144,7 +172,7 @@ def multiply_tile(
     left: Callable[[Vector, int], Vector],
     right: Callable[[Vector, int], Vector],
 ) -> list[list[Vector]]:
-    """Sums over ``depth`` (at least 1) of left(i, row) * right(i, vector): scalars times vectors, one register a sum."""
+    """Sums over ``depth`` (at least 1) of left(i, row) * right(i, vector): scalars times vectors, in registers."""
     e = k.e
     # The additions of one sum wait for each other: few sums are split into more of them.
     split = 1

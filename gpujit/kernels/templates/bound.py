@@ -11,7 +11,7 @@ import numpy as np
 from gpujit.kernels import supply
 from gpujit.kernels.native import TIDY, Library
 from gpujit.kernels.target import host
-from gpujit.kernels.team import team
+from gpujit.kernels.team import alone, caller, team
 
 LINE = 64
 LIMIT = 4096
@@ -40,11 +40,23 @@ def aligned(shape: int | Sequence[int], dtype: type = np.float32) -> np.ndarray:
     return room[start : start + size].view(dtype).reshape(shape)
 
 
+_own = threading.local()
+
+
+def _scratch(size: int) -> int:
+    """The address of this thread's scratch memory, at least ``size`` bytes: fresh pages at each call cost more."""
+    room = getattr(_own, "room", None)
+    if room is None or room.nbytes < size + LINE:
+        room = _own.room = np.empty(size + LINE, np.uint8)
+    return -(-int(room.ctypes.data) // LINE) * LINE
+
+
 class BoundTemplate:
     """A kernel with all words of its block but the addresses of arrays.
 
-    ``scratch_bytes`` is what each part needs of memory; ``arrays`` names the block's slots for the arrays of a call, and
-    ``constants`` gives those that belong to the kernel: packed weights, tables. Threads may call one at the same time.
+    ``scratch_bytes`` is what each part needs of memory; ``arrays`` names the block's slots for the arrays of a call,
+    and ``constants`` gives those that belong to the kernel: packed weights, tables. Threads may call one at the same
+    time.
     """
 
     def __init__(
@@ -76,10 +88,11 @@ class BoundTemplate:
         block = self.words.copy()
         for place, x in zip(self._places, arrays, strict=True):
             block[place] = x.__array_interface__["data"][0]
-        parts = team()
+        parts, workers = 1, alone()
+        if not self.is_small:
+            threads = team()
+            parts, workers = threads.size, threads.address
         if self.scratch_bytes:
-            scratch = np.empty(self.scratch_bytes * parts.size + LINE, np.uint8)
-            start = scratch.ctypes.data
-            block[self.slots["scratch"]] = -(-start // LINE) * LINE
+            block[self.slots["scratch"]] = _scratch(self.scratch_bytes * parts)
         # Addresses of data, not of array objects: none of the words is to be looked up.
-        parts.call(self.address, block.ctypes.data, 0, alone=self.is_small)
+        caller()(workers, self.address, block.ctypes.data, 0)

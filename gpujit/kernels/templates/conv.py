@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpujit.kernels.target import host
-from gpujit.kernels.templates import conv_dense, conv_rows, winograd
+from gpujit.kernels.templates import conv_dense, conv_rows, gemm, winograd
 from gpujit.kernels.templates.bound import BoundTemplate, template_address
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.planes import Window
@@ -46,7 +46,8 @@ class Conv(NamedTuple):
 def bind(conv: Conv, weights: np.ndarray, bias: np.ndarray | None = None, method: str | None = None) -> BoundTemplate:
     """The kernel to call with (x, out), and a residual last; weights are [K, C / groups, kernel y, kernel x].
 
-    ``method`` is "dense", "rows", "winograd2" or "winograd4"; by default what is quicker. Raises ArgumentError.
+    ``method`` is "dense", "rows", "pixels" (for 1x1), "winograd2" or "winograd4"; by default what is quicker.
+    Raises ArgumentError.
     """
     conv.check()
     expected = (conv.filters, conv.channels // conv.groups, *conv.window.kernel)
@@ -58,6 +59,8 @@ def bind(conv: Conv, weights: np.ndarray, bias: np.ndarray | None = None, method
     method = method or choose(conv)
     if method == "rows":
         return _bind_rows(conv, weights, bias)
+    if method == "pixels":
+        return _bind_pixels(conv, weights, bias)
     if method.startswith("winograd"):
         return _bind_winograd(conv, weights, bias, int(method[-1]))
     return _bind_dense(conv, weights, bias)
@@ -72,7 +75,20 @@ def choose(conv: Conv) -> str:
         best = min(costs, key=costs.__getitem__)
         if costs[best] < conv.work:
             return best
+    if conv.window.is_plain and conv.groups == 1 and conv.channels >= 64:
+        pixels, lanes = conv.window.output[0] * conv.window.output[1], host().width
+        there = gemm.register_tile(pixels, conv.filters, lanes)
+        here = dense_tile(conv.filters, pixels, lanes)
+        # To turn the results costs some of what the better tile saves.
+        if 1.05 * _padded(pixels, there[0]) * _padded(conv.filters, there[1] * lanes) < (
+            _padded(conv.filters, here[0]) * _padded(pixels, here[1] * lanes)
+        ):
+            return "pixels"
     return "dense"
+
+
+def _padded(size: int, tile: int) -> int:
+    return -(-size // tile) * tile
 
 
 def may_use_winograd(conv: Conv) -> bool:
@@ -100,14 +116,15 @@ def dense_tile(filters: int, pixels: int, lanes: int) -> tuple[int, int]:
         rows, vectors = tile
         width = vectors * lanes
         work = -(-filters // rows) * rows * -(-pixels // width) * width
-        return work * (1 + 0.25 / rows + 0.25 / vectors), -vectors
+        # Each block of filters reads the panel again: many in one block read it seldom.
+        return work * (1 + 0.8 / rows + 0.25 / vectors), -vectors
 
     return min(DENSE_TILES[lanes >= 16], key=cost)
 
 
 # At most 26 sums of 32 vector registers, or 12 of 16.
 DENSE_TILES = {
-    True: [(r, v) for v, most in ((1, 24), (2, 12), (3, 8), (4, 6)) for r in range(1, most + 1)],
+    True: [(r, v) for v, most in ((1, 24), (2, 13), (3, 8), (4, 6)) for r in range(1, most + 1)],
     False: [(r, v) for v, most in ((1, 12), (2, 6), (3, 4)) for r in range(1, most + 1)],
 }
 
@@ -146,18 +163,32 @@ def _bind_dense(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> Bou
     )
 
 
-def rows_tile(filters: int, height: int, width: int, lanes: int) -> tuple[int, int, int]:
+def _bind_pixels(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> BoundTemplate:
+    """A 1x1 convolution as a product whose rows are pixels: no lane is idle in images of few pixels."""
+    if not conv.window.is_plain or conv.groups != 1:
+        raise ArgumentError(f"products over pixels are for windows of 1x1 in one group, not {conv.window}")
+    pixels = conv.window.height * conv.window.width
+    strides = (conv.filters * pixels, 0, 1, pixels)
+    product = gemm.Gemm(
+        pixels, conv.filters, conv.channels, (conv.channels * pixels, 0, 1, pixels), strides, r=strides,
+        batch=conv.images, epilogue=conv.epilogue,
+    )  # fmt: skip
+    return gemm.bind(product, weights.reshape(conv.filters, conv.channels).T, bias)
+
+
+def rows_tile(filters: int, kernel_y: int, height: int, width: int, lanes: int) -> tuple[int, int, int]:
     """Filters, rows and vectors of a tile."""
-    most = 24 if lanes >= 16 else 10
-    together = min(filters, 4 if lanes >= 16 else 2)
+    most, together = (20, min(filters, 4)) if lanes >= 16 else (8, min(filters, 2))
 
     def cost(tile: tuple[int, int]) -> tuple[float, int]:
         rows, vectors = tile
         wide = vectors * lanes
         work = -(-height // rows) * rows * -(-width // wide) * wide
-        return work * (1 + 0.6 / (rows * vectors)), rows
+        # Vectors that lie on two cache lines take a turn each; then there is what each tile and each weight takes.
+        reads = (rows + kernel_y - 1) / (rows * kernel_y * together)
+        return work * (max(0.5, reads) + 0.25 * reads + (2 / kernel_y + 0.5) / (rows * vectors)), rows
 
-    sums = min(most // together, 8)
+    sums = most // together
     rows, vectors = min(((r, v) for r in range(1, sums + 1) for v in range(1, sums // r + 1)), key=cost)
     return together, rows, vectors
 
@@ -166,16 +197,20 @@ def _bind_rows(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> Boun
     window, lanes = conv.window, host().width
     height, width = window.output
     filters, channels = conv.filters // conv.groups, conv.channels // conv.groups
-    together, rows, vectors = rows_tile(filters, height, width, lanes)
-    spec = conv_rows.RowsSpec(together, rows, vectors, lanes, _stride_kind(window), conv.epilogue)
+    together, rows, vectors = rows_tile(filters, window.kernel[0], height, width, lanes)
+    spec = conv_rows.RowsSpec(
+        together, rows, vectors, lanes, window.kernel[0], window.stride[0], window.dilation[0], _stride_kind(window),
+        conv.epilogue,
+    )  # fmt: skip
+    columns = window.taps[: window.kernel[1]]
     constants = _constants(conv, bias) | {
-        "weights": conv_dense.pack(weights, conv.groups, together),
-        "offsets": (np.arange(channels)[:, None] * window.plane_size + window.taps).astype(np.int64).ravel(),
+        "weights": conv_dense.pack(np.ascontiguousarray(weights.transpose(0, 1, 3, 2)), conv.groups, together),
+        "offsets": (np.arange(channels)[:, None] * window.plane_size + columns).astype(np.int64).ravel(),
     }
     tasks = conv.images * conv.groups
     words = window.words | {
         "images": conv.images, "groups": conv.groups, "channels": channels, "filters": filters,
-        "depth": channels * window.kernel[0] * window.kernel[1], "out_rows": height, "out_columns": width,
+        "depth": channels * window.kernel[1], "out_rows": height, "out_columns": width,
         "bands": 1 if tasks >= 8 else min(height, -(-8 // tasks)), "blocks": -(-filters // together),
     }  # fmt: skip
     return BoundTemplate(
@@ -183,8 +218,8 @@ def _bind_rows(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> Boun
         conv_rows.SLOTS,
         words,
         _arrays(conv),
-        # A tile may begin near the end of the last row.
-        scratch_bytes=4 * (channels * window.plane_size + vectors * lanes),
+        # A tile may begin near the end of the last row, and reads rows that there are not.
+        scratch_bytes=4 * (channels * window.plane_size + rows * window.plane[1] + vectors * lanes),
         constants=constants,
         is_small=conv.work < WORTH_A_TEAM,
     )
@@ -198,7 +233,7 @@ class _Bands(NamedTuple):
     """How tiles are grouped: rows of tiles in a band, numbers of bands, the register tile, and a row's length."""
 
     rows: int
-    count: int
+    number: int
     tile: tuple[int, int]
     padded: int
 
@@ -212,9 +247,9 @@ def _bands(conv: Conv, m: int, lanes: int) -> _Bands:
         wide = tile[1] * lanes
         bands = _Bands(rows, -(-down // rows), tile, -(-rows * across // wide) * wide)
         bytes_ = 4 * (m + 2) ** 2 * (conv.channels + conv.filters) * (bands.padded + lanes)
-        # Each band reads all weights again.
-        cost = bands.count * (bands.padded + 4)
-        if best is None or (cost < best[0] and bytes_ <= BAND_BYTES):
+        # Each band reads all weights again; what does not stay in the cache takes longer.
+        cost = bands.number * (bands.padded + 4) * (1 + 0.15 * max(0.0, bytes_ / BAND_BYTES - 1))
+        if best is None or cost < best[0]:
             best = cost, bands
     assert best is not None
     return best[1]
@@ -223,10 +258,10 @@ def _bands(conv: Conv, m: int, lanes: int) -> _Bands:
 def winograd_cost(conv: Conv, m: int) -> float:
     """What the algorithm takes, in multiplications of the direct one."""
     bands, side = _bands(conv, m, host().width), (m + 2) ** 2
-    tiles = conv.images * bands.count * bands.padded
+    tiles = conv.images * bands.number * bands.padded
     products = side * tiles * conv.channels * conv.filters
     # Weights come from far away once for each band; a float takes as long as a dozen multiplications.
-    weights = side * conv.channels * conv.filters * bands.count * conv.images * 12
+    weights = side * conv.channels * conv.filters * bands.number * conv.images * 12
     # Transforms take some hundred operations of a tile's numbers.
     turning = side * tiles * (conv.channels + conv.filters) * 16
     return max(products, weights) * 1.05 + turning
@@ -245,7 +280,7 @@ def _bind_winograd(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, m: 
     # The last vector of a channel's tiles may begin at the last of them.
     stride = bands.padded + lanes
     blocks = -(-conv.filters // rows)
-    chunks = 1 if conv.images * bands.count >= 4 else min(blocks, -(-4 // (conv.images * bands.count)))
+    chunks = 1 if conv.images * bands.number >= 4 else min(blocks, -(-4 // (conv.images * bands.number)))
     chunk = -(-blocks // chunks)
     # The last tile that is read, in the last row; two vectors of columns each.
     last = (bands.rows - 1) * columns
@@ -253,7 +288,7 @@ def _bind_winograd(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, m: 
     words = {
         "images": conv.images, "channels": conv.channels, "filters": conv.filters, "height": window.height,
         "width": window.width, "pad_y": window.padding[0], "pad_x": window.padding[1], "out_rows": height,
-        "out_columns": width, "tile_rows": -(-height // m), "tile_columns": columns, "bands": bands.count,
+        "out_columns": width, "tile_rows": -(-height // m), "tile_columns": columns, "bands": bands.number,
         "band_rows": bands.rows, "stride": stride, "panels": bands.padded // spec.tile, "chunks": -(-blocks // chunk),
         "chunk": chunk, "blocks": blocks, "pitch": pitch, "plane_size": -(-plane // 16) * 16,
     }  # fmt: skip

@@ -1,7 +1,8 @@
 """Convolutions with many channels: a panel of the unfolded image is packed, and multiplied by all weights.
 
 NCHW in, NCHW out. Lanes are neighbouring pixels of the output, which may lie on several rows: a vector is gathered from
-``segments`` pieces of the padded planes. Weights lie as [group][K / rows][C * taps][rows], and their numbers are broadcast.
+``segments`` pieces of the padded planes. Weights lie as [group][K / rows][C * taps][rows], and their numbers are
+broadcast.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.bound import aligned
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.planes import SLOTS as PLANE_SLOTS
-from gpujit.kernels.templates.planes import Window, unless_current, write_planes
+from gpujit.kernels.templates.planes import Window, unless_current, write_channels
 from gpujit.kernels.vector import I32, I64, Vector
 
 SLOTS = (
@@ -41,7 +42,7 @@ class DenseSpec(NamedTuple):
 
 
 def pack(weights: np.ndarray, groups: int, rows: int) -> np.ndarray:
-    """[K, C / groups, ...] as [groups][ceil(K / groups / rows)][C / groups * taps][rows], zeros for filters beyond K."""
+    """[K, C / groups, ...] as [groups][ceil(K / groups / rows)][C / groups * taps][rows], zeros beyond K."""
     filters = weights.shape[0] // groups
     depth = int(np.prod(weights.shape[1:]))
     blocks = -(-filters // rows)
@@ -88,11 +89,13 @@ def _write(k: TemplateBody, spec: DenseSpec) -> None:
     for name in SLOTS[7:-2]:
         k.word(name)
     buffer = k.buffer(spec.rows * spec.tile)
-    current = k.builder.alloca(I64)
-    k.builder.store(ir.Constant(I64, -1), current)
+    # What the planes and the panel hold: chunks of filters of one panel follow each other.
+    current, packed = k.builder.alloca(I64), k.builder.alloca(I64)
+    for slot in (current, packed):
+        k.builder.store(ir.Constant(I64, -1), slot)
     channels, filters, pixels, blocks = (k.word(n) for n in ("channels", "filters", "pixels", "blocks"))
     groups, panels, chunks = k.word("groups"), k.word("panels"), k.word("chunks")
-    x, out, residual = k.array("x"), k.array("out"), k.array("residual")
+    x = k.array("x")
     area = k.word("height") * k.word("width")
     depth = channels * k.word("tap_count")
     panel_at = k.scratch()
@@ -106,32 +109,61 @@ def _write(k: TemplateBody, spec: DenseSpec) -> None:
         group = k.rest(index, groups)
         source = k.at(x, index * channels * area)
         if spec.segments:
-            with k.builder.if_then(unless_current(k, current, index)), k.loop(0, channels) as c:
-                write_planes(
-                    k, k.at(source, c * area), k.at(planes, c * k.word("plane_size")), spec.lanes, spec.stride_x
+            with k.builder.if_then(unless_current(k, current, index)):
+                k.outline(
+                    "planes",
+                    [source, planes],
+                    lambda k, source, target: write_channels(k, source, target, spec.lanes, spec.stride_x),
                 )
-            _pack_pieces(k, spec, planes, panel_at, panel)
-        else:
-            _pack_plain(k, spec, source, panel_at, panel)
+        with k.builder.if_then(unless_current(k, packed, above)):
+            if spec.segments:
+                k.outline("pack", [planes, panel_at, panel], lambda k, *given: _pack_pieces(k, spec, *given))
+            else:
+                k.outline("pack", [source, panel_at, panel], lambda k, *given: _pack_plain(k, spec, *given))
         first = panel * spec.tile
         weights = k.at(k.array("weights"), group * blocks * depth * spec.rows)
         target = index * filters * pixels + first
         start = chunk * k.word("chunk")
         with k.loop(start, k.smaller(start + k.word("chunk"), blocks)) as block:
             w = k.at(weights, block * depth * spec.rows)
+            # The image's next panel, whose lines lie far apart, comes nearer with the first blocks of filters.
+            number = block - start
+            is_first = number < spec.vectors
+            ahead = k.builder.select(is_first.value, k.at(source, first + spec.tile + number * spec.lanes), k.at(w, 0))
+            apart = k.e.select(is_first, pixels, spec.rows)
+
+            def right(i: Vector, v: int) -> Vector:
+                if v == 0 and not spec.segments:
+                    k.fetch(ahead, i * apart)
+                return k.floats(panel_at, i * spec.tile + v * spec.lanes, spec.lanes)
+
             sums = multiply_tile(
-                k, spec.rows, spec.vectors, spec.lanes, depth,
-                lambda i, r: k.floats(w, i * spec.rows + r, 1),
-                lambda i, v: k.floats(panel_at, i * spec.tile + v * spec.lanes, spec.lanes),
-            )  # fmt: skip
+                k, spec.rows, spec.vectors, spec.lanes, depth, lambda i, r: k.floats(w, i * spec.rows + r, 1), right
+            )
             for r, row in enumerate(sums):
                 for v, value in enumerate(row):
                     k.put(buffer, r * spec.tile + v * spec.lanes, value)
             filter_ = block * spec.rows
-            with k.loop(0, k.smaller(filters - filter_, spec.rows)) as r:
-                at = target + (filter_ + r) * pixels
-                bias = group * filters + filter_ + r
-                finish_row(k, spec.epilogue, spec.lanes, spec.vectors, k.at(buffer, r * spec.tile), pixels - first, bias, at, out, residual)
+            given = [buffer, k.smaller(filters - filter_, spec.rows), target, filter_, pixels - first, group * filters]
+            k.outline("finish", given, lambda k, *given: _finish(k, spec, *given))
+
+
+def _finish(
+    k: TemplateBody,
+    spec: DenseSpec,
+    buffer: ir.Value,
+    rows: Vector,
+    target: Vector,
+    first: Vector,
+    count: Vector,
+    group: Vector,
+) -> None:
+    """The buffer's filters, ``first`` and those behind it, to the result."""
+    with k.loop(0, rows) as r:
+        at = target + (first + r) * k.word("pixels")
+        finish_row(
+            k, spec.epilogue, spec.lanes, spec.vectors, k.at(buffer, r * spec.tile), count, group + first + r, at
+        )
 
 
 def finish_row(
@@ -143,10 +175,9 @@ def finish_row(
     count: Vector,
     channel: Vector,
     at: Vector,
-    out: ir.Value,
-    residual: ir.Value,
 ) -> None:
-    """``vectors`` of sums through the epilogue, the first ``count`` numbers of them to ``out[at:]``."""
+    """``vectors`` of sums through the epilogue, the first ``count`` numbers of them to ``out`` at ``at``."""
+    out, residual = k.array("out"), k.array("residual")
     bias = k.e.broadcast(k.floats(k.array("bias"), channel, 1), lanes) if epilogue.bias else None
     for v in range(vectors):
         mask = k.e.tail_mask(count - v * lanes, lanes)

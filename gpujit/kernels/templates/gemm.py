@@ -1,7 +1,7 @@
 """Matrix products: C[b] = epilogue(scale * A[b] @ B[b]), B packed once (weights) or on the way (two arrays of a run).
 
-B lies in panels [N / tile][K][tile], zeros beyond N, so that the inner loop reads it in order; rows of A are read in place, one
-number at a time for all columns of a register tile. The register tile is chosen for the number of rows.
+B lies in panels [N / tile][K][tile], zeros beyond N, so that the inner loop reads it in order; rows of A are read in
+place, one number at a time for all columns of a register tile. The register tile is chosen for the number of rows.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SLOTS = (
     "a", "b", "c", "bias", "residual",
     "batch", "inner", "m", "n", "k", "panels", "chunks", "chunk",
     # In elements. A batch has two levels (batch / inner, inner), such as sequences and heads.
-    "a_outer", "a_inner", "a_m", "a_k", "b_outer", "b_inner", "b_k", "b_n", "c_outer", "c_inner", "c_m",
-    "r_outer", "r_inner", "r_m", "scale", "scratch", "scratch_bytes",
+    "a_outer", "a_inner", "a_m", "a_k", "b_outer", "b_inner", "b_k", "b_n", "c_outer", "c_inner", "c_m", "c_n",
+    "r_outer", "r_inner", "r_m", "r_n", "scale", "scratch", "scratch_bytes",
 )  # fmt: skip
 # Operations below which one thread is as quick as the team.
 WORTH_A_TEAM = 400_000
@@ -35,7 +35,8 @@ AHEAD = 1024
 class GemmSpec(NamedTuple):
     """The code of a product: a register tile of ``rows`` by ``vectors``, and how B lies.
 
-    ``source`` of B: "packed", "rows" (b_n is 1) or "columns" (b_k is 1).
+    ``source`` of B: "packed", "rows" (b_n is 1) or "columns" (b_k is 1). ``is_turned`` when columns of C are what lies
+    together in memory (c_m is 1).
     """
 
     rows: int
@@ -43,6 +44,7 @@ class GemmSpec(NamedTuple):
     lanes: int
     source: str
     is_scaled: bool
+    is_turned: bool
     epilogue: Epilogue
 
     @property
@@ -74,7 +76,7 @@ def _write(k: TemplateBody, spec: GemmSpec) -> None:
         k.word(name)
     panels, chunks, inner, tile = k.word("panels"), k.word("chunks"), k.word("inner"), spec.tile
     a, b, c, residual = (k.array(name) for name in ("a", "b", "c", "residual"))
-    buffer = k.buffer(spec.rows * tile)
+    buffer = k.buffer((spec.lanes if spec.is_turned else spec.rows) * tile)
     low, high = k.share(k.word("batch") * panels * chunks)
     depth = k.word("k")
     with k.loop(low, high) as task:
@@ -92,11 +94,12 @@ def _write(k: TemplateBody, spec: GemmSpec) -> None:
             panel_at = k.at(b, panel * depth * tile)
         else:
             panel_at = k.scratch()
-            _pack_panel(k, spec, k.at(b, place("b") + panel * tile * k.word("b_n")), panel_at, columns)
+            b_at = k.at(b, place("b") + panel * tile * k.word("b_n"))
+            k.outline("pack", [b_at, panel_at, columns], lambda k, *given: _pack_panel(k, spec, *given))
         start = (task - above * chunks) * k.word("chunk")
         stop = k.smaller(start + k.word("chunk"), k.word("m"))
-        a_at, c_at = k.at(a, place("a")), k.at(c, place("c") + panel * tile)
-        r_at = k.at(residual, place("r") + panel * tile) if spec.epilogue.residual else None
+        a_at, c_at = k.at(a, place("a")), k.at(c, place("c") + panel * tile * k.word("c_n"))
+        r_at = k.at(residual, place("r") + panel * tile * k.word("r_n"))
         with k.loop(start, stop, spec.rows) as m:
             last = k.word("m") - 1
             # Rows beyond the last are the last one again; they are not stored.
@@ -116,8 +119,35 @@ def _write(k: TemplateBody, spec: GemmSpec) -> None:
             for r, row in enumerate(sums):
                 for v, x in enumerate(row):
                     k.put(buffer, r * tile + v * spec.lanes, x)
-            with k.loop(0, k.smaller(stop - m, spec.rows)) as r:
-                _finish(k, spec, buffer, r, m + r, columns, panel * tile, c_at, r_at)
+            count = k.smaller(stop - m, spec.rows)
+            given = [buffer, m, count, columns, panel * tile, c_at, r_at]
+            k.outline("finish", given, lambda k, *given: _finish_tile(k, spec, *given))
+
+
+def _finish_tile(
+    k: TemplateBody,
+    spec: GemmSpec,
+    buffer: ir.Value,
+    m: Vector,
+    count: Vector,
+    columns: Vector,
+    first: Vector,
+    c_at: ir.Value,
+    r_at: ir.Value,
+) -> None:
+    """The buffer's first rows, ``count`` of them, to rows ``m`` and on of C."""
+    if not spec.is_turned:
+        with k.loop(0, count) as r:
+            _finish(k, spec, buffer, r, m + r, columns, first, c_at, r_at)
+        return
+    lanes = spec.lanes
+    turned = k.buffer(lanes * spec.tile)
+    with k.loop(0, k.number(spec.vectors)) as v:
+        square = [k.floats(buffer, v * lanes + r * spec.tile, lanes) for r in range(lanes)]
+        for q, x in enumerate(transposed(square, k)):
+            k.put(turned, (v * lanes + q) * lanes, x)
+    with k.loop(0, columns) as n:
+        _finish_column(k, spec, k.at(turned, n * lanes), n, m, count, first + n, c_at, r_at)
 
 
 def _finish(
@@ -136,12 +166,35 @@ def _finish(
     for v, mask in enumerate(masks):
         at = v * spec.lanes
         x = k.floats(buffer, r * spec.tile + at, spec.lanes)
-        if spec.is_scaled:
-            scale = k.e.cast(k.float(k.slots["scale"]), "float32")
-            x = x * k.e.broadcast(scale, spec.lanes)
+        x = _scaled(k, spec, x)
         bias = k.floats(k.array("bias"), first + at, spec.lanes, mask) if spec.epilogue.bias else None
         other = k.floats(r_at, m * k.word("r_m") + at, spec.lanes, mask) if spec.epilogue.residual else None
         k.put(c_at, m * k.word("c_m") + at, spec.epilogue.apply(k.e, x, bias, other), mask)
+
+
+def _scaled(k: TemplateBody, spec: GemmSpec, x: Vector) -> Vector:
+    if not spec.is_scaled:
+        return x
+    return x * k.e.broadcast(k.e.cast(k.float(k.slots["scale"]), "float32"), spec.lanes)
+
+
+def _finish_column(
+    k: TemplateBody,
+    spec: GemmSpec,
+    sums: ir.Value,
+    n: Vector,
+    m: Vector,
+    count: Vector,
+    column: Vector,
+    c_at: ir.Value,
+    r_at: ir.Value,
+) -> None:
+    """``count`` numbers of a column through the epilogue to where the column of C goes on at row ``m``."""
+    mask = k.e.tail_mask(count, spec.lanes)
+    x = _scaled(k, spec, k.floats(sums, 0, spec.lanes))
+    bias = k.e.broadcast(k.floats(k.array("bias"), column, 1), spec.lanes) if spec.epilogue.bias else None
+    other = k.floats(r_at, n * k.word("r_n") + m, spec.lanes, mask) if spec.epilogue.residual else None
+    k.put(c_at, n * k.word("c_n") + m, spec.epilogue.apply(k.e, x, bias, other), mask)
 
 
 def _pack_panel(k: TemplateBody, spec: GemmSpec, source: ir.Value, panel: ir.Value, columns: Vector) -> None:
@@ -156,14 +209,13 @@ def _pack_panel(k: TemplateBody, spec: GemmSpec, source: ir.Value, panel: ir.Val
     # Columns of B are rows in memory: squares are read along them and turned.
     depth, step = k.word("k"), k.word("b_n")
     whole = depth & -lanes
-    with k.loop(0, k.word("n") * 0 + spec.vectors) as v:
-        first = v * lanes
+    with k.loop(0, k.number(spec.vectors)) as number:
+        first = number * lanes
         left = k.larger(columns - first, 0)
-        places = [k.at(source, k.smaller(first + q, k.larger(columns - 1, 0)) * step) for q in range(lanes)]
+        places = [k.at(source, k.smaller(first + lane, k.larger(columns - 1, 0)) * step) for lane in range(lanes)]
         mask = k.e.tail_mask(left, lanes)
         with k.loop(0, whole, lanes) as i:
-            square = transposed([k.floats(p, i, lanes) for p in places], k)
-            for q, x in enumerate(square):
+            for q, x in enumerate(transposed([k.floats(p, i, lanes) for p in places], k)):
                 k.put(panel, (i + q) * spec.tile + first, x)
         stride = k.e.iota("int64", lanes) * k.e.broadcast(step, lanes)
         with k.loop(whole, depth) as i:
@@ -194,16 +246,17 @@ def transposed(rows: Sequence[Vector], k: TemplateBody) -> list[Vector]:
 class Gemm(NamedTuple):
     """A product of M rows, N columns, depth K for ``batch`` pairs; strides in elements, as the slots have them.
 
-    Batch index ``q`` lies at ``q // inner * outer stride + q % inner * inner stride``. ``b`` is None for packed weights.
+    Batch index ``q`` lies at ``q // inner * outer stride + q % inner * inner stride``. ``b`` is None for packed
+    weights.
     """
 
     m: int
     n: int
     k: int
     a: Sequence[int]  # outer, inner, m, k
-    c: Sequence[int]  # outer, inner, m
+    c: Sequence[int]  # outer, inner, m, n
     b: Sequence[int] | None = None  # outer, inner, k, n
-    r: Sequence[int] = (0, 0, 0)
+    r: Sequence[int] = (0, 0, 0, 0)  # outer, inner, m, n; of the two last one is 1, the same as in c
     batch: int = 1
     inner: int = 1
     scale: float | None = None
@@ -226,8 +279,8 @@ def register_tile(m: int, n: int, lanes: int) -> tuple[int, int]:
     return min(TILES[lanes >= 16], key=cost)
 
 
-# More rows than 10 leave too few registers for their addresses, more sums than 28 too few for the rest; there are 32 vector
-# registers with AVX-512, else 16.
+# More rows than 10 leave too few registers for their addresses, more sums than 28 too few for the rest; there are 32
+# vector registers with AVX-512, else 16.
 TILES = {
     True: [(r, v) for v, most in ((1, 10), (2, 10), (3, 8), (4, 6)) for r in range(1, most + 1)],
     False: [(r, v) for v, most in ((1, 10), (2, 5), (3, 4)) for r in range(1, most + 1)],
@@ -244,7 +297,13 @@ def plan(gemm: Gemm) -> GemmSpec:
     source = "packed" if gemm.b is None else "rows" if gemm.b[3] == 1 else "columns"
     if gemm.b is not None and gemm.b[2] != 1 and gemm.b[3] != 1:
         raise ArgumentError(f"B has strides {gemm.b[2]} and {gemm.b[3]}; one of the two must be 1")
-    return GemmSpec(rows, vectors, lanes, source, gemm.scale is not None, gemm.epilogue)
+    is_turned = gemm.c[3] != 1
+    for strides in (gemm.c, gemm.r) if gemm.epilogue.residual else (gemm.c,):
+        if strides[2 if is_turned else 3] != 1:
+            raise ArgumentError(f"rows or columns of C, and of a residual alike, must lie together, not {strides}")
+    # What is turned are squares of as many rows as a vector has lanes.
+    rows = min(rows, lanes) if is_turned else rows
+    return GemmSpec(rows, vectors, lanes, source, gemm.scale is not None, is_turned, gemm.epilogue)
 
 
 def bind(gemm: Gemm, weights: np.ndarray | None = None, bias: np.ndarray | None = None) -> BoundTemplate:
@@ -266,8 +325,8 @@ def bind(gemm: Gemm, weights: np.ndarray | None = None, bias: np.ndarray | None 
     names = {
         "a": ("outer", "inner", "m", "k"),
         "b": ("outer", "inner", "k", "n"),
-        "c": ("outer", "inner", "m"),
-        "r": ("outer", "inner", "m"),
+        "c": ("outer", "inner", "m", "n"),
+        "r": ("outer", "inner", "m", "n"),
     }
     for array, strides in (("a", gemm.a), ("b", gemm.b or ()), ("c", gemm.c), ("r", gemm.r)):
         words |= {f"{array}_{name}": stride for name, stride in zip(names[array], strides)}

@@ -1,7 +1,7 @@
 """Padded planes: a channel of an image in scratch memory with its border, one plane for each phase of the strides.
 
-Pixel (y, x) of the output reads row ``y + row_shift`` and column ``x + column_shift`` of a tap's plane: whatever stride and
-dilation are, neighbours in the output are neighbours in a plane, and vectors are read as they lie.
+Pixel (y, x) of the output reads row ``y + row_shift`` and column ``x + column_shift`` of a tap's plane: whatever
+stride and dilation are, neighbours in the output are neighbours in a plane, and vectors are read as they lie.
 """
 
 from __future__ import annotations
@@ -54,17 +54,13 @@ class Window(NamedTuple):
     @property
     def phases(self) -> tuple[int, int]:
         """How many planes there are along y and along x."""
-        y, x = (
-            max(i * d % s for i in range(t)) + 1 for t, d, s in zip(self.kernel, self.dilation, self.stride)
-        )
+        y, x = (max(i * d % s for i in range(t)) + 1 for t, d, s in zip(self.kernel, self.dilation, self.stride))
         return y, x
 
     @property
     def plane(self) -> tuple[int, int]:
         """Rows and columns of a plane."""
-        y, x = (
-            o + (t - 1) * d // s for o, t, d, s in zip(self.output, self.kernel, self.dilation, self.stride)
-        )
+        y, x = (o + (t - 1) * d // s for o, t, d, s in zip(self.output, self.kernel, self.dilation, self.stride))
         return y, x
 
     @property
@@ -116,9 +112,15 @@ def write_planes(
                     line = k.at(source, y * width)
                     with k.loop(0, pitch, lanes) as x:
                         k.put(at, x, padded_columns(k, line, x, first, lanes, stride_x, fill))
-                with beyond:
-                    with k.loop(0, pitch, lanes) as x:
-                        k.put(at, x, outside)
+                with beyond, k.loop(0, pitch, lanes) as x:
+                    k.put(at, x, outside)
+
+
+def write_channels(k: TemplateBody, source: ir.Value, target: ir.Value, lanes: int, stride_x: int) -> None:
+    """The planes of as many channels as the word ``channels`` says, one after the other."""
+    area = k.word("height") * k.word("width")
+    with k.loop(0, k.word("channels")) as c:
+        write_planes(k, k.at(source, c * area), k.at(target, c * k.word("plane_size")), lanes, stride_x)
 
 
 def padded_columns(
@@ -160,6 +162,8 @@ def join_lanes(k: TemplateBody, vectors: Sequence[Vector]) -> list[Vector]:
     lanes = vectors[0].lanes
     even, odd = join_lanes(k, vectors[::2]), join_lanes(k, vectors[1::2])
     made = []
+    if lanes == 1:
+        return [x for both in zip(even, odd, strict=True) for x in both]
     for x, y in zip(even, odd, strict=True):
         for first in (0, lanes // 2):
             made.append(shuffled(k, x, y, [first + q // 2 + q % 2 * lanes for q in range(lanes)]))

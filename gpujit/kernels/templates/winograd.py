@@ -1,8 +1,8 @@
 """3x3 convolutions of stride 1 by Winograd's algorithm: fewer multiplications, NCHW in, NCHW out.
 
-Tiles of ``m`` x ``m`` outputs (m is 2 or 4) are transformed with neighbouring tiles in the lanes; then each of the (m + 2)^2
-numbers of a tile is a matrix product over the channels; then results are transformed back. Tiles are handled in groups of
-tile rows, such that what lies between stays in the second-level cache.
+Tiles of ``m`` x ``m`` outputs (m is 2 or 4) are transformed with neighbouring tiles in the lanes; then each of the
+(m + 2)^2 numbers of a tile is a matrix product over the channels; then results are transformed back. Tiles are
+handled in groups of tile rows, such that what lies between stays in the second-level cache.
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015.
 """
 
@@ -108,7 +108,6 @@ def render(spec: WinogradSpec) -> str:
 def _write(k: TemplateBody, spec: WinogradSpec) -> None:
     for name in SLOTS[5:-2]:
         k.word(name)
-    buffer = k.buffer(spec.m * spec.m * spec.lanes)
     current = k.builder.alloca(I64)
     k.builder.store(ir.Constant(I64, -1), current)
     bands, chunks, stride, channels = (k.word(n) for n in ("bands", "chunks", "stride", "channels"))
@@ -123,14 +122,42 @@ def _write(k: TemplateBody, spec: WinogradSpec) -> None:
         first = (index - image * bands) * k.word("band_rows")
         rows = k.smaller(k.word("tile_rows") - first, k.word("band_rows"))
         source = k.at(k.array("x"), image * channels * k.word("height") * k.word("width"))
-        with k.builder.if_then(unless_current(k, current, index)), k.loop(0, channels) as c:
-            _plane(k, spec, k.at(source, c * k.word("height") * k.word("width")), plane, first, rows)
-            _turn_in(k, spec, plane, k.at(turned, c * stride), rows)
+        with k.builder.if_then(unless_current(k, current, index)):
+            k.outline("inward", [source, plane, turned, first, rows], lambda k, *given: _channels(k, spec, *given))
         last = k.smaller(chunk + k.word("chunk"), k.word("blocks"))
         _products(k, spec, turned, products, chunk, last)
         filters = k.smaller(last * spec.rows, k.word("filters"))
-        with k.loop(chunk * spec.rows, filters) as f:
-            _turn_out(k, spec, k.at(products, (f - chunk * spec.rows) * stride), buffer, image, f, first, rows)
+        given = [products, chunk * spec.rows, filters, image, first, rows]
+        k.outline("outward", given, lambda k, *given: _filters(k, spec, *given))
+
+
+def _channels(
+    k: TemplateBody,
+    spec: WinogradSpec,
+    source: ir.Value,
+    plane: ir.Value,
+    turned: ir.Value,
+    first: Vector,
+    rows: Vector,
+) -> None:
+    with k.loop(0, k.word("channels")) as c:
+        _plane(k, spec, k.at(source, c * k.word("height") * k.word("width")), plane, first, rows)
+        _turn_in(k, spec, plane, k.at(turned, c * k.word("stride")), rows)
+
+
+def _filters(
+    k: TemplateBody,
+    spec: WinogradSpec,
+    products: ir.Value,
+    start: Vector,
+    stop: Vector,
+    image: Vector,
+    first: Vector,
+    rows: Vector,
+) -> None:
+    buffer = k.buffer(spec.m * spec.m * spec.lanes)
+    with k.loop(start, stop) as f:
+        _turn_out(k, spec, k.at(products, (f - start) * k.word("stride")), buffer, image, f, first, rows)
 
 
 def _plane(k: TemplateBody, spec: WinogradSpec, source: ir.Value, plane: ir.Value, first: Vector, rows: Vector) -> None:
@@ -147,9 +174,8 @@ def _plane(k: TemplateBody, spec: WinogradSpec, source: ir.Value, plane: ir.Valu
                 line = k.at(source, y * k.word("width"))
                 with k.loop(0, pitch, lanes) as x:
                     k.put(at, x, padded_columns(k, line, x, -k.word("pad_x"), lanes, 1, 0.0))
-            with beyond:
-                with k.loop(0, pitch, lanes) as x:
-                    k.put(at, x, zero)
+            with beyond, k.loop(0, pitch, lanes) as x:
+                k.put(at, x, zero)
     with k.loop(count * pitch, k.word("plane_size") - (lanes - 1), lanes) as x:
         k.put(plane, x, zero)
 
@@ -171,7 +197,10 @@ def _turn_in(k: TemplateBody, spec: WinogradSpec, plane: ir.Value, target: ir.Va
                 # The first two columns of the tile on the right are the last two of this one.
                 beyond = k.floats(line, m * lanes, lanes)
                 for q in range(2):
-                    numbers.append(shuffled(k, numbers[q], beyond, [*range(1, lanes), lanes + q]))
+                    if lanes == 1:
+                        numbers.append(k.floats(line, m + q, 1))
+                    else:
+                        numbers.append(shuffled(k, numbers[q], beyond, [*range(1, lanes), lanes + q]))
                 grid.append(inward(m, numbers))
             column = k.at(target, ty * columns + tx)
             for b in range(side):
@@ -219,7 +248,6 @@ def _turn_out(
     m, side, lanes = spec.m, spec.side, spec.lanes
     columns, apart = k.word("tile_columns"), k.word("chunk") * spec.rows * k.word("stride")
     height, width = k.word("out_rows"), k.word("out_columns")
-    out, residual = k.array("out"), k.array("residual")
     base = (image * k.word("filters") + channel) * height
     with k.loop(0, rows) as ty, k.loop(0, columns, lanes) as tx:
         at = k.at(products, ty * columns + tx)
@@ -232,10 +260,10 @@ def _turn_out(
             grid.append(outward(m, numbers))
         finished = [outward(m, [grid[a][j] for a in range(side)]) for j in range(m)]
         for i in range(m):
-            for q, x in enumerate(join_lanes(k, [finished[j][i] for j in range(m)])):
-                k.put(buffer, (i * m + q) * lanes, x)
+            for v, x in enumerate(join_lanes(k, [finished[j][i] for j in range(m)])):
+                k.put(buffer, (i * m + v) * lanes, x)
         top = (first + ty) * m
-        with k.loop(0, k.smaller(height - top, m)) as i:
-            place = (base + top + i) * width + tx * m
-            sums = k.at(buffer, i * (m * lanes))
-            finish_row(k, spec.epilogue, lanes, m, sums, width - tx * m, channel, place, out, residual)
+        with k.loop(0, k.smaller(height - top, m)) as row:
+            place = (base + top + row) * width + tx * m
+            sums = k.at(buffer, row * (m * lanes))
+            finish_row(k, spec.epilogue, lanes, m, sums, width - tx * m, channel, place)

@@ -16,7 +16,7 @@
 #   %12: float32 = const 0.0
 #   %13: float32 = maximum %11, %12
 #   store o0[d0, d1, d2], %13
-from numba import cuda, types
+from numba import cuda
 
 from gpujit.kernels.cuda_device import (
     float32,

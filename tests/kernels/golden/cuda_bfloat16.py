@@ -9,7 +9,7 @@
 #   %5: float32 = tanh %4
 #   %6: bfloat16 = cast %5
 #   store o0[d0], %6
-from numba import cuda, types
+from numba import cuda
 
 from gpujit.kernels.cuda_device import (
     int32,

@@ -11,7 +11,7 @@
 #   %6: float32 = load a2[d0 - p1, d1] if %5 else 1.0
 #   %7: float32 = mul %4, %6
 #   store o0[d0, d1], %7
-from numba import cuda, types
+from numba import cuda
 
 from gpujit.kernels.cuda_device import (
     float32,
@@ -37,18 +37,18 @@ def kernel(a0, a1, a2, o0, n0, n1, p0, p1, p2, s0, s1, s2):
         i0 = rest1
         at = int32(i1 * 4)
         v0_0 = (at >= int32(0)) & (at < p0)
-        v0_1 = (int32((at + 1)) >= int32(0)) & (int32((at + 1)) < p0)
-        v0_2 = (int32((at + 2)) >= int32(0)) & (int32((at + 2)) < p0)
-        v0_3 = (int32((at + 3)) >= int32(0)) & (int32((at + 3)) < p0)
+        v0_1 = (int32(at + 1) >= int32(0)) & (int32(at + 1) < p0)
+        v0_2 = (int32(at + 2) >= int32(0)) & (int32(at + 2) < p0)
+        v0_3 = (int32(at + 3) >= int32(0)) & (int32(at + 3) < p0)
         offset1 = int32(i0 * s0 + at)
         v1_0 = a0[offset1] if v0_0 else float32(0.0)
         v1_1 = a0[int32(offset1 + 1)] if v0_1 else float32(0.0)
         v1_2 = a0[int32(offset1 + 2)] if v0_2 else float32(0.0)
         v1_3 = a0[int32(offset1 + 3)] if v0_3 else float32(0.0)
         v2_0 = (at >= p0) & (at < n1)
-        v2_1 = (int32((at + 1)) >= p0) & (int32((at + 1)) < n1)
-        v2_2 = (int32((at + 2)) >= p0) & (int32((at + 2)) < n1)
-        v2_3 = (int32((at + 3)) >= p0) & (int32((at + 3)) < n1)
+        v2_1 = (int32(at + 1) >= p0) & (int32(at + 1) < n1)
+        v2_2 = (int32(at + 2) >= p0) & (int32(at + 2) < n1)
+        v2_3 = (int32(at + 3) >= p0) & (int32(at + 3) < n1)
         offset2 = int32(i0 * s1 + at)
         v3_0 = a1[offset2] if v2_0 else float32(0.0)
         v3_1 = a1[int32(offset2 + 1)] if v2_1 else float32(0.0)

@@ -17,7 +17,7 @@
 #   %13: float32 = const 0.0
 #   %14: float32 = maximum %12, %13
 #   store o0[d0], %14
-from numba import cuda, types
+from numba import cuda
 
 from gpujit.kernels.cuda_device import (
     exp,

@@ -18,7 +18,7 @@ from gpujit.kernels.cuda_device import (
 @cuda.jit
 def kernel(a0, o0, n0, n1, s0):
     tid = int32(cuda.threadIdx.x)
-    thread = int32((tid & 255))
+    thread = int32(tid & 255)
     rows = int32(n0)
     units = int32(n1)
     stride = int32(cuda.gridDim.x * 1)
@@ -47,7 +47,7 @@ def kernel(a0, o0, n0, n1, s0):
             v1 = select((thread & 31) >= 16, v1_16 + v1, v1)
             shared0 = cuda.shared.array(8, types.float32)
             if (tid & 31) == 31:
-                shared0[(tid >> 5)] = v1
+                shared0[tid >> 5] = v1
             cuda.syncthreads()
             for warp in range(8):
                 v1_w = shared0[0 + warp]

@@ -9,7 +9,7 @@
 #   %4: float32 = add %2, %3
 #   check %1, "index out of range"
 #   store o0[d0, d1], %4
-from numba import cuda, types
+from numba import cuda
 
 from gpujit.kernels.cuda_device import (
     float32,
@@ -35,11 +35,11 @@ def kernel(a1, a0, a2, o0, flags, n0, n1, p0, ta0_0, ta0_1, s0):
         i0 = rest1
         at = int32(i1 * 4)
         v0 = a1[i0]
-        v1 = (int64(int64(v0)) >= int32(0)) & (int64(int64(v0)) < p0)
-        v2_0 = a0[int64(int64(int64(v0)) * ta0_0 + at * ta0_1)] if v1 else float32(0.0)
-        v2_1 = a0[int64(int64(int64(v0)) * ta0_0 + int32((at + 1)) * ta0_1)] if v1 else float32(0.0)
-        v2_2 = a0[int64(int64(int64(v0)) * ta0_0 + int32((at + 2)) * ta0_1)] if v1 else float32(0.0)
-        v2_3 = a0[int64(int64(int64(v0)) * ta0_0 + int32((at + 3)) * ta0_1)] if v1 else float32(0.0)
+        v1 = (v0 >= int32(0)) & (v0 < p0)
+        v2_0 = a0[int64(v0 * ta0_0 + at * ta0_1)] if v1 else float32(0.0)
+        v2_1 = a0[int64(v0 * ta0_0 + int32(at + 1) * ta0_1)] if v1 else float32(0.0)
+        v2_2 = a0[int64(v0 * ta0_0 + int32(at + 2) * ta0_1)] if v1 else float32(0.0)
+        v2_3 = a0[int64(v0 * ta0_0 + int32(at + 3) * ta0_1)] if v1 else float32(0.0)
         v3_0, v3_1, v3_2, v3_3 = vload4(a2, at)
         v4_0 = v2_0 + v3_0
         v4_1 = v2_1 + v3_1

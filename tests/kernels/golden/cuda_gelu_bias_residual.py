@@ -15,7 +15,7 @@
 #   %11: float32 = load a2[d0, d1]
 #   %12: float32 = add %10, %11
 #   store o0[d0, d1], %12
-from numba import cuda, types
+from numba import cuda
 
 from gpujit.kernels.cuda_device import (
     erf,

@@ -38,8 +38,8 @@ from gpujit.kernels.cuda_device import (
 def kernel(a0, a1, a2, o0, o1, n0, n1, s0):
     tid = int32(cuda.threadIdx.x)
     v2 = float32(n1)
-    thread = int32((tid & 63))
-    group = int32((tid >> 6))
+    thread = int32(tid & 63)
+    group = int32(tid >> 6)
     rows = int32(n0)
     vectors = udiv(n1, int32(4))
     units = int32(vectors)
@@ -90,7 +90,7 @@ def kernel(a0, a1, a2, o0, o1, n0, n1, s0):
         r1 = r1 + r1_1x
         shared0 = cuda.shared.array(4, types.float32)
         if (tid & 31) == 0:
-            shared0[(tid >> 5)] = r1
+            shared0[tid >> 5] = r1
         cuda.syncthreads()
         r1 = shared0[(tid >> 6) * 2 + (tid & 1)]
         r1_1x = shuffle_xor(r1, 1)
@@ -142,7 +142,7 @@ def kernel(a0, a1, a2, o0, o1, n0, n1, s0):
         r6 = r6 + r6_1x
         shared1 = cuda.shared.array(4, types.float32)
         if (tid & 31) == 0:
-            shared1[(tid >> 5)] = r6
+            shared1[tid >> 5] = r6
         cuda.syncthreads()
         r6 = shared1[(tid >> 6) * 2 + (tid & 1)]
         r6_1x = shuffle_xor(r6, 1)

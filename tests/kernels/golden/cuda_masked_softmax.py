@@ -1,4 +1,4 @@
-# row: 128 threads a block, 16 a row, 8 elements wide, 1 times, 32-bit indexes, warps of 32
+# row: 128 threads a block, 32 a row, 4 elements wide, 1 times, 32-bit indexes, warps of 32
 # tile(a0: float32[3], a1: bool[2]) -> (o0: float32[3])
 #   for d0 < n0, d1 < n1
 #   row d2 < n2
@@ -14,7 +14,7 @@
 #   %9: float32 = sum %8
 #   %10: float32 = div %8, %9
 #   store o0[d0, d1, d2], %10
-from numba import cuda, types
+from numba import cuda
 
 from gpujit.kernels.cuda_device import (
     INF,
@@ -26,21 +26,21 @@ from gpujit.kernels.cuda_device import (
     shuffle_xor,
     udiv,
     urem,
-    vload8,
-    vstore8,
+    vload4,
+    vstore4,
 )
 
 
 @cuda.jit
 def kernel(a1, a0, o0, n0, n1, n2, s0, s1, s2):
     tid = int32(cuda.threadIdx.x)
-    thread = int32((tid & 15))
-    group = int32((tid >> 4))
+    thread = int32(tid & 31)
+    group = int32(tid >> 5)
     rows = int32(n0 * n1)
-    vectors = udiv(n2, int32(8))
+    vectors = udiv(n2, int32(4))
     units = int32(vectors)
-    stride = int32(cuda.gridDim.x * 8)
-    first = int32(cuda.blockIdx.x * 8)
+    stride = int32(cuda.gridDim.x * 4)
+    first = int32(cuda.blockIdx.x * 4)
     while first < rows:
         row = int32(first + group)
         has_row = row < rows
@@ -52,38 +52,28 @@ def kernel(a1, a0, o0, n0, n1, n2, s0, s1, s2):
         has_a = has_row and ua < units
         ua = select(ua < units, ua, int32(units - 1))
         i2a = ua
-        ata = int32(i2a * 8)
+        ata = int32(i2a * 4)
         r6 = float32(-INF)
         offset1 = int32(i1 * s0 + ata)
-        v0a_0, v0a_1, v0a_2, v0a_3, v0a_4, v0a_5, v0a_6, v0a_7 = vload8(a1, offset1)
+        v0a_0, v0a_1, v0a_2, v0a_3 = vload4(a1, offset1)
         v0a_0b = v0a_0 != 0
         v0a_1b = v0a_1 != 0
         v0a_2b = v0a_2 != 0
         v0a_3b = v0a_3 != 0
-        v0a_4b = v0a_4 != 0
-        v0a_5b = v0a_5 != 0
-        v0a_6b = v0a_6 != 0
-        v0a_7b = v0a_7 != 0
         offset2 = int32(i0 * s1 + i1 * s2 + ata)
-        v1a_0, v1a_1, v1a_2, v1a_3, v1a_4, v1a_5, v1a_6, v1a_7 = vload8(a0, offset2)
+        v1a_0, v1a_1, v1a_2, v1a_3 = vload4(a0, offset2)
         v3a_0 = v1a_0 * float32(0.125)
         v3a_1 = v1a_1 * float32(0.125)
         v3a_2 = v1a_2 * float32(0.125)
         v3a_3 = v1a_3 * float32(0.125)
-        v3a_4 = v1a_4 * float32(0.125)
-        v3a_5 = v1a_5 * float32(0.125)
-        v3a_6 = v1a_6 * float32(0.125)
-        v3a_7 = v1a_7 * float32(0.125)
         v5a_0 = select(v0a_0b, v3a_0, float32(-INF))
         v5a_1 = select(v0a_1b, v3a_1, float32(-INF))
         v5a_2 = select(v0a_2b, v3a_2, float32(-INF))
         v5a_3 = select(v0a_3b, v3a_3, float32(-INF))
-        v5a_4 = select(v0a_4b, v3a_4, float32(-INF))
-        v5a_5 = select(v0a_5b, v3a_5, float32(-INF))
-        v5a_6 = select(v0a_6b, v3a_6, float32(-INF))
-        v5a_7 = select(v0a_7b, v3a_7, float32(-INF))
         if has_a:
-            r6 = maximum(r6, (maximum((maximum((maximum(v5a_0, v5a_1)), (maximum(v5a_2, v5a_3)))), (maximum((maximum(v5a_4, v5a_5)), (maximum(v5a_6, v5a_7)))))))
+            r6 = maximum(r6, maximum(maximum(v5a_0, v5a_1), maximum(v5a_2, v5a_3)))
+        r6_16x = shuffle_xor(r6, 16)
+        r6 = maximum(r6, r6_16x)
         r6_8x = shuffle_xor(r6, 8)
         r6 = maximum(r6, r6_8x)
         r6_4x = shuffle_xor(r6, 4)
@@ -97,20 +87,14 @@ def kernel(a1, a0, o0, n0, n1, n2, s0, s1, s2):
         v7a_1 = v5a_1 - r6
         v7a_2 = v5a_2 - r6
         v7a_3 = v5a_3 - r6
-        v7a_4 = v5a_4 - r6
-        v7a_5 = v5a_5 - r6
-        v7a_6 = v5a_6 - r6
-        v7a_7 = v5a_7 - r6
         v8a_0 = exp(v7a_0)
         v8a_1 = exp(v7a_1)
         v8a_2 = exp(v7a_2)
         v8a_3 = exp(v7a_3)
-        v8a_4 = exp(v7a_4)
-        v8a_5 = exp(v7a_5)
-        v8a_6 = exp(v7a_6)
-        v8a_7 = exp(v7a_7)
         if has_a:
-            r9 = r9 + (((v8a_0 + v8a_1) + (v8a_2 + v8a_3)) + ((v8a_4 + v8a_5) + (v8a_6 + v8a_7)))
+            r9 = r9 + ((v8a_0 + v8a_1) + (v8a_2 + v8a_3))
+        r9_16x = shuffle_xor(r9, 16)
+        r9 = r9 + r9_16x
         r9_8x = shuffle_xor(r9, 8)
         r9 = r9 + r9_8x
         r9_4x = shuffle_xor(r9, 4)
@@ -123,10 +107,6 @@ def kernel(a1, a0, o0, n0, n1, n2, s0, s1, s2):
         v10a_1 = v8a_1 / r9
         v10a_2 = v8a_2 / r9
         v10a_3 = v8a_3 / r9
-        v10a_4 = v8a_4 / r9
-        v10a_5 = v8a_5 / r9
-        v10a_6 = v8a_6 / r9
-        v10a_7 = v8a_7 / r9
         if has_a:
-            vstore8(o0, offset2, v10a_0, v10a_1, v10a_2, v10a_3, v10a_4, v10a_5, v10a_6, v10a_7)
+            vstore4(o0, offset2, v10a_0, v10a_1, v10a_2, v10a_3)
         first = int32(first + stride)

@@ -28,8 +28,8 @@ from gpujit.kernels.cuda_device import (
 @cuda.jit
 def kernel(a0, o0, n0, n1, s0):
     tid = int32(cuda.threadIdx.x)
-    thread = int32((tid & 63))
-    group = int32((tid >> 6))
+    thread = int32(tid & 63)
+    group = int32(tid >> 6)
     rows = int32(n0)
     vectors = udiv(n1, int32(4))
     units = int32(vectors)
@@ -63,11 +63,11 @@ def kernel(a0, o0, n0, n1, s0):
         offset3 = int32(i0 * s0 + atc)
         v0c_0, v0c_1, v0c_2, v0c_3 = vload4(a0, offset3)
         if has_a:
-            r1 = maximum(r1, (maximum((maximum(v0a_0, v0a_1)), (maximum(v0a_2, v0a_3)))))
+            r1 = maximum(r1, maximum(maximum(v0a_0, v0a_1), maximum(v0a_2, v0a_3)))
         if has_b:
-            r1 = maximum(r1, (maximum((maximum(v0b_0, v0b_1)), (maximum(v0b_2, v0b_3)))))
+            r1 = maximum(r1, maximum(maximum(v0b_0, v0b_1), maximum(v0b_2, v0b_3)))
         if has_c:
-            r1 = maximum(r1, (maximum((maximum(v0c_0, v0c_1)), (maximum(v0c_2, v0c_3)))))
+            r1 = maximum(r1, maximum(maximum(v0c_0, v0c_1), maximum(v0c_2, v0c_3)))
         r1_16x = shuffle_xor(r1, 16)
         r1 = maximum(r1, r1_16x)
         r1_8x = shuffle_xor(r1, 8)
@@ -80,7 +80,7 @@ def kernel(a0, o0, n0, n1, s0):
         r1 = maximum(r1, r1_1x)
         shared0 = cuda.shared.array(4, types.float32)
         if (tid & 31) == 0:
-            shared0[(tid >> 5)] = r1
+            shared0[tid >> 5] = r1
         cuda.syncthreads()
         r1 = shared0[(tid >> 6) * 2 + (tid & 1)]
         r1_1x = shuffle_xor(r1, 1)
@@ -129,7 +129,7 @@ def kernel(a0, o0, n0, n1, s0):
         r4 = r4 + r4_1x
         shared1 = cuda.shared.array(4, types.float32)
         if (tid & 31) == 0:
-            shared1[(tid >> 5)] = r4
+            shared1[tid >> 5] = r4
         cuda.syncthreads()
         r4 = shared1[(tid >> 6) * 2 + (tid & 1)]
         r4_1x = shuffle_xor(r4, 1)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 # row: 128 threads a block, 64 a row, 8 elements wide, 2 times, 32-bit indexes, warps of 32
 # tile(a0: float16[2]) -> (o0: float16[2])
 #   for d0 < n0
@@ -30,8 +31,8 @@ from gpujit.kernels.cuda_device import (
 @cuda.jit
 def kernel(a0, o0, n0, n1, s0):
     tid = int32(cuda.threadIdx.x)
-    thread = int32((tid & 63))
-    group = int32((tid >> 6))
+    thread = int32(tid & 63)
+    group = int32(tid >> 6)
     rows = int32(n0)
     vectors = udiv(n1, int32(8))
     units = int32(vectors)
@@ -58,9 +59,9 @@ def kernel(a0, o0, n0, n1, s0):
         offset2 = int32(i0 * s0 + atb)
         v0b_0, v0b_1, v0b_2, v0b_3, v0b_4, v0b_5, v0b_6, v0b_7 = vload8_f16(a0, offset2)
         if has_a:
-            r2 = maximum(r2, (maximum((maximum((maximum(v0a_0, v0a_1)), (maximum(v0a_2, v0a_3)))), (maximum((maximum(v0a_4, v0a_5)), (maximum(v0a_6, v0a_7)))))))
+            r2 = maximum(r2, maximum(maximum(maximum(v0a_0, v0a_1), maximum(v0a_2, v0a_3)), maximum(maximum(v0a_4, v0a_5), maximum(v0a_6, v0a_7))))
         if has_b:
-            r2 = maximum(r2, (maximum((maximum((maximum(v0b_0, v0b_1)), (maximum(v0b_2, v0b_3)))), (maximum((maximum(v0b_4, v0b_5)), (maximum(v0b_6, v0b_7)))))))
+            r2 = maximum(r2, maximum(maximum(maximum(v0b_0, v0b_1), maximum(v0b_2, v0b_3)), maximum(maximum(v0b_4, v0b_5), maximum(v0b_6, v0b_7))))
         r2_16x = shuffle_xor(r2, 16)
         r2 = maximum(r2, r2_16x)
         r2_8x = shuffle_xor(r2, 8)
@@ -73,7 +74,7 @@ def kernel(a0, o0, n0, n1, s0):
         r2 = maximum(r2, r2_1x)
         shared0 = cuda.shared.array(4, types.float32)
         if (tid & 31) == 0:
-            shared0[(tid >> 5)] = r2
+            shared0[tid >> 5] = r2
         cuda.syncthreads()
         r2 = shared0[(tid >> 6) * 2 + (tid & 1)]
         r2_1x = shuffle_xor(r2, 1)
@@ -128,7 +129,7 @@ def kernel(a0, o0, n0, n1, s0):
         r5 = r5 + r5_1x
         shared1 = cuda.shared.array(4, types.float32)
         if (tid & 31) == 0:
-            shared1[(tid >> 5)] = r5
+            shared1[tid >> 5] = r5
         cuda.syncthreads()
         r5 = shared1[(tid >> 6) * 2 + (tid & 1)]
         r5_1x = shuffle_xor(r5, 1)

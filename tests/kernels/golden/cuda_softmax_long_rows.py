@@ -27,7 +27,7 @@ from gpujit.kernels.cuda_device import (
 @cuda.jit
 def kernel(a0, o0, n0, n1, s0):
     tid = int32(cuda.threadIdx.x)
-    thread = int32((tid & 1023))
+    thread = int32(tid & 1023)
     rows = int32(n0)
     vectors = udiv(n1, int32(4))
     units = int32(vectors)
@@ -42,7 +42,7 @@ def kernel(a0, o0, n0, n1, s0):
             at = int32(i1 * 4)
             offset1 = int32(i0 * s0 + at)
             v0_0, v0_1, v0_2, v0_3 = vload4(a0, offset1)
-            r1 = maximum(r1, (maximum((maximum(v0_0, v0_1)), (maximum(v0_2, v0_3)))))
+            r1 = maximum(r1, maximum(maximum(v0_0, v0_1), maximum(v0_2, v0_3)))
             u = int32(u + 1024)
         r1_16x = shuffle_xor(r1, 16)
         r1 = maximum(r1, r1_16x)
@@ -56,9 +56,9 @@ def kernel(a0, o0, n0, n1, s0):
         r1 = maximum(r1, r1_1x)
         shared0 = cuda.shared.array(32, types.float32)
         if (tid & 31) == 0:
-            shared0[(tid >> 5)] = r1
+            shared0[tid >> 5] = r1
         cuda.syncthreads()
-        r1 = shared0[(tid & 31)]
+        r1 = shared0[tid & 31]
         r1_16x = shuffle_xor(r1, 16)
         r1 = maximum(r1, r1_16x)
         r1_8x = shuffle_xor(r1, 8)
@@ -99,9 +99,9 @@ def kernel(a0, o0, n0, n1, s0):
         r4 = r4 + r4_1x
         shared1 = cuda.shared.array(32, types.float32)
         if (tid & 31) == 0:
-            shared1[(tid >> 5)] = r4
+            shared1[tid >> 5] = r4
         cuda.syncthreads()
-        r4 = shared1[(tid & 31)]
+        r4 = shared1[tid & 31]
         r4_16x = shuffle_xor(r4, 16)
         r4 = r4 + r4_16x
         r4_8x = shuffle_xor(r4, 8)

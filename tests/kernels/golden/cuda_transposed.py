@@ -5,7 +5,7 @@
 #   %1: float32 = load a1[d0, d1]
 #   %2: float32 = add %0, %1
 #   store o0[d0, d1], %2
-from numba import cuda, types
+from numba import cuda
 
 from gpujit.kernels.cuda_device import (
     int32,

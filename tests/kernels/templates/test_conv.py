@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gpujit.kernels.templates.conv import Conv, bind
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.planes import Window
+from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
 from tests.kernels.templates.test_gemm import REFERENCE, close, numbers
 
@@ -29,7 +30,7 @@ def reference(x: np.ndarray, w: np.ndarray, conv: Conv) -> np.ndarray:
     return out.reshape(n, -1, oh, ow)
 
 
-def check(conv: Conv, method: str | None, seed: int = 0, accuracy: int = 1) -> None:
+def check(conv: Conv, method: str | None, seed: int = 0, accuracy: int = 1, alone: bool = True) -> None:
     rng = np.random.default_rng(seed)
     window, epilogue = conv.window, conv.epilogue
     x = numbers(rng, conv.images, conv.channels, window.height, window.width)
@@ -50,6 +51,7 @@ def check(conv: Conv, method: str | None, seed: int = 0, accuracy: int = 1) -> N
     image = np.full(x.size + 64, np.nan, np.float32)
     image[32:-32] = x.ravel()
     kernel = bind(conv, w, bias if epilogue.bias else None, method)
+    kernel.is_small = alone
     kernel(image[32:-32], out, *([residual] if epilogue.residual else []))
     close(out, want, accuracy * conv.channels // conv.groups * w.shape[2] * w.shape[3])
     out[...] = np.nan
@@ -129,6 +131,34 @@ def test_depthwise(size: int, stride: int, kernel: int) -> None:
 @pytest.mark.parametrize("pixels", [1, 7, 14, 31])
 def test_pointwise(pixels: int) -> None:
     check(Conv(2, 13, 29, Window(pixels, pixels, (1, 1)), 1, Epilogue(True, True, "relu")), None)
+
+
+@pytest.mark.parametrize("size", [(7, 7), (1, 3), (14, 14)])
+def test_pointwise_by_pixels(size: tuple[int, int]) -> None:
+    check(Conv(2, 70, 75, Window(*size, (1, 1)), 1, Epilogue(True, True, "relu")), "pixels")
+
+
+@pytest.mark.parametrize("method", ["dense", "rows", "winograd2", "winograd4"])
+@pytest.mark.parametrize("threads", [2, 3])
+def test_parts_of_a_team_together_make_the_whole(method: str, threads: int) -> None:
+    with config(threads=threads):
+        check(Conv(3, 6, 16, Window(21, 18, (3, 3), (1, 1), (1, 1)), 1, Epilogue(True)), method, 0, 400, alone=False)
+        check(Conv(1, 6, 50, Window(21, 18, (3, 3), (1, 1), (1, 1)), 1, Epilogue(True)), method, 0, 400, alone=False)
+
+
+@pytest.mark.parametrize("method", ["dense", "rows", "winograd2", "winograd4"])
+@pytest.mark.parametrize("width", [1, 4, 8])
+def test_narrow_vectors(method: str, width: int) -> None:
+    with config(simd_width=width):
+        check(Conv(1, 5, 17, Window(13, 19, (3, 3), (1, 1), (1, 1)), 1, Epilogue(True, True, "silu")), method, 0, 400)
+
+
+@pytest.mark.parametrize("width", [1, 4, 8])
+def test_strides_with_narrow_vectors(width: int) -> None:
+    with config(simd_width=width):
+        for method in ("dense", "rows"):
+            check(Conv(1, 3, 5, Window(13, 19, (3, 3), (2, 2), (1, 1)), 1), method)
+        check(Conv(1, 30, 40, Window(5, 5, (1, 1))), "pixels")
 
 
 def test_one_dimension_is_a_row() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpujit.kernels.templates.epilogue import ACTIVATIONS, Epilogue
 from gpujit.kernels.templates.gemm import Gemm, bind, pack, plan, render
+from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
 
 erf = np.vectorize(math.erf)
@@ -52,7 +53,7 @@ def linear(m: int, n: int, k: int, epilogue: Epilogue, seed: int = 0) -> None:
     # A border of NaN round the result shows whether anything is written outside.
     room = np.full((m + 2, n + 3), np.nan, np.float32)
     c = room[1:-1, 1:-2]
-    gemm = Gemm(m, n, k, (0, 0, k, 1), (0, 0, n + 3), r=(0, 0, n), epilogue=epilogue)
+    gemm = Gemm(m, n, k, (0, 0, k, 1), (0, 0, n + 3, 1), r=(0, 0, n, 1), epilogue=epilogue)
     kernel = bind(gemm, w, bias if epilogue.bias else None)
     kernel(a, c, *([residual] if epilogue.residual else []))
     close(c, want, k)
@@ -72,6 +73,42 @@ def test_every_activation(activation: str) -> None:
     linear(1, 19, 24, Epilogue(True, True, activation, False))
 
 
+@pytest.mark.parametrize("sizes", [(49, 40, 12), (1, 3, 2), (13, 70, 5), (30, 16, 9)])
+def test_results_that_lie_by_columns(sizes: tuple[int, int, int]) -> None:
+    m, n, k = sizes
+    rng = np.random.default_rng(2)
+    a, w, bias, residual = numbers(rng, 2, k, m), numbers(rng, k, n), numbers(rng, n), numbers(rng, 2, n, m)
+    room = np.full((2, n + 1, m), np.nan, np.float32)
+    gemm = Gemm(
+        m, n, k, (k * m, 0, 1, m), ((n + 1) * m, 0, 1, m), r=(n * m, 0, 1, m), batch=2,
+        epilogue=Epilogue(True, True, "relu"),
+    )  # fmt: skip
+    bind(gemm, w, bias)(a, room, residual)
+    want = np.einsum("bkm,kn->bnm", a.astype(np.float64), w) + bias[:, None] + residual
+    close(room[:, :n], np.maximum(want, 0), k)
+    assert np.isnan(room[:, n]).all()
+
+
+@pytest.mark.parametrize("width", [1, 4, 8])
+def test_narrow_vectors(width: int) -> None:
+    with config(simd_width=width):
+        linear(13, 41, 9, Epilogue(True, True, "gelu"))
+        rng = np.random.default_rng(3)
+        a, b, c = numbers(rng, 7, 9), numbers(rng, 11, 9), np.full((7, 11), np.nan, np.float32)
+        bind(Gemm(7, 11, 9, (0, 0, 9, 1), (0, 0, 11, 1), (0, 0, 1, 9)))(a, b, c)
+        close(c, a.astype(np.float64) @ b.T, 9)
+
+
+def test_parts_of_a_team_together_make_the_whole() -> None:
+    rng = np.random.default_rng(4)
+    a, w, c = numbers(rng, 61, 20), numbers(rng, 20, 200), np.full((61, 200), np.nan, np.float32)
+    with config(threads=3):
+        kernel = bind(Gemm(61, 200, 20, (0, 0, 20, 1), (0, 0, 200, 1)), w)
+        kernel.is_small = False
+        kernel(a, c)
+    close(c, a.astype(np.float64) @ w, 20)
+
+
 def test_one_row_reads_all_of_a_large_matrix() -> None:
     linear(1, 333, 517, Epilogue())
 
@@ -89,7 +126,7 @@ def test_products_of_two_arrays_in_heads(columns: bool, sizes: tuple[int, ...]) 
         return tuple(s // 4 for s in x.strides)
 
     gemm = Gemm(
-        m, n, k, strides(a), strides(c)[:3], strides(b), batch=outer * inner, inner=inner, scale=0.5,
+        m, n, k, strides(a), strides(c), strides(b), batch=outer * inner, inner=inner, scale=0.5,
     )  # fmt: skip
     assert plan(gemm).source == ("columns" if columns and k > 0 and strides(b)[3] != 1 else "rows")
     bind(gemm)(a, b, c)
@@ -100,7 +137,7 @@ def test_infinities_and_nan_go_their_way() -> None:
     a = np.array([[np.inf, 1], [np.nan, 1], [0, -np.inf]], np.float32)
     w = np.array([[1, -1], [1, 1]], np.float32)
     c = np.empty((3, 2), np.float32)
-    bind(Gemm(3, 2, 2, (0, 0, 2, 1), (0, 0, 2), epilogue=Epilogue(activation="relu")), w)(a, c)
+    bind(Gemm(3, 2, 2, (0, 0, 2, 1), (0, 0, 2, 1), epilogue=Epilogue(activation="relu")), w)(a, c)
     np.testing.assert_array_equal(c, [[np.inf, 0], [np.nan, np.nan], [0, 0]])
 
 
@@ -111,14 +148,14 @@ def test_packed_panels_begin_on_cache_lines_and_end_in_zeros() -> None:
 
 
 def test_equal_specs_give_equal_text() -> None:
-    spec = plan(Gemm(40, 64, 8, (0, 0, 8, 1), (0, 0, 64)))
+    spec = plan(Gemm(40, 64, 8, (0, 0, 8, 1), (0, 0, 64, 1)))
     assert render(spec) == render(spec)
 
 
 def test_what_cannot_be_computed_is_refused() -> None:
     with pytest.raises(ArgumentError, match="nothing to compute"):
-        plan(Gemm(0, 2, 2, (0, 0, 2, 1), (0, 0, 2)))
+        plan(Gemm(0, 2, 2, (0, 0, 2, 1), (0, 0, 2, 1)))
     with pytest.raises(ArgumentError, match="one of the two must be 1"):
-        plan(Gemm(2, 2, 2, (0, 0, 2, 1), (0, 0, 2), (0, 0, 4, 2)))
+        plan(Gemm(2, 2, 2, (0, 0, 2, 1), (0, 0, 2, 1), (0, 0, 4, 2)))
     with pytest.raises(ArgumentError, match="there are relu"):
-        plan(Gemm(2, 2, 2, (0, 0, 2, 1), (0, 0, 2), epilogue=Epilogue(activation="mish")))
+        plan(Gemm(2, 2, 2, (0, 0, 2, 1), (0, 0, 2, 1), epilogue=Epilogue(activation="mish")))

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# CUDA kernels in Numba's simulator, against the NumPy renderer. No GPU, no driver. Usage: cuda_sim.sh [PYTHON]
+# Apart from cuda_compile.sh: a process has either the simulator or the compiler.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=${1:-python3}
+export NUMBA_ENABLE_CUDASIM=1 OMP_NUM_THREADS=1
+exec "$python" -m pytest -q tests/kernels/test_numba_cuda.py --durations=5

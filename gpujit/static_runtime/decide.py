@@ -1,0 +1,239 @@
+"""What becomes of each node of a specialised, fused graph, and which values live in the arena.
+
+A node is one of these: a native step (a fusion group, a single operator with a tile program, a copy), whose kernel a
+run of native steps calls in one go; an operator that writes its results into the arena; a view that costs nothing; or
+what the interpreter makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpujit.fuser.errors import NotFused
+from gpujit.fuser.fuse import FUSION_GROUP
+from gpujit.fuser.lower import Lowered, lower
+from gpujit.ir import types as T
+from gpujit.ir.graph import Graph, Node, Value, copy_node
+from gpujit.ops.registry import Op
+from gpujit.passes.alias import AliasAnalysis
+from gpujit.passes.effects import entry_of, inner_nodes, is_pure
+from gpujit.runtime.lower import Lowerer
+from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of
+from gpujit.static_runtime.native import Maker, NativeKernel, Request, compiled, of_copy, of_group
+from gpujit.static_runtime.places import Place, Places, Strides, contiguous
+from gpujit.static_runtime.plan import Lifetime, Plan, plan_arena
+from gpujit.static_runtime.steps import Options
+from gpujit.support.config import config
+
+
+class Decisions:
+    """What becomes of each node of a copy of a graph, and which values lie where in the arena."""
+
+    def __init__(
+        self,
+        source: Graph,
+        programs: Mapping[Node, Lowered],
+        lowerer: Lowerer,
+        strides: Mapping[str, Strides],
+        options: Options,
+        maker: Maker | None,
+    ) -> None:
+        self.options, self.lowerer, self.maker = options, lowerer, maker
+        self.graph, nodes = copied(source)
+        self.names = name_values(self.graph)
+        self.programs = {nodes[n]: low for n, low in programs.items() if n in nodes}
+        self.fallback = {nodes[n]: step for n, step in lowerer.fused.items() if n in nodes}
+        by_value = {v: strides[name] for v, name in self.names.items() if name in strides}
+        self.places = Places(self.graph, by_value)
+        self.alias = AliasAnalysis(self.graph)
+        self.order = [n for n in self.graph.nodes if n.kind != "prim::Constant"]
+        self.position = {n: i for i, n in enumerate(self.order)}
+        self.natives: dict[Node, NativeKernel] = {}
+        self.operands: dict[Node, Sequence[Value]] = {}
+        self.outs: dict[Node, Op] = {}
+        self.kinds: dict[Node, str] = {}
+        self.last: dict[Value, int] = {}
+        self.merged: dict[Value, Value] = {}
+        self.offset: dict[Value, int] = {}
+        self.decide()
+
+    def decide(self) -> None:
+        """Fill in everything."""
+        self.classify()
+        self.last = last_steps(self.order, self.planned(), self.places, self.alias)
+        owners, self.buffers, self.plan = self.arena()
+        if self.options.reuse_operands and self.plan.size:
+            self.merged = self.overwriting()
+            # Written over an operand, values move less memory; but longer buffers may fit less well.
+            together = self.arena()
+            if together[2].size <= self.plan.size:
+                owners, self.buffers, self.plan = together
+            else:
+                self.merged = {}
+        by_owner = dict(zip(owners, self.plan.offsets, strict=True))
+        self.offset = {v: by_owner[owner_of(v, self.merged)] for v in self.last}
+
+    def arena(self) -> tuple[list[Value], list[Lifetime], Plan]:
+        """Buffers by the value they are named by, and where they lie."""
+        owners, buffers = lifetimes_of(self.order, self.last, self.merged)
+        if not self.options.optimize_memory:
+            buffers = [Lifetime(0, len(self.order), b.size) for b in buffers]
+        return owners, buffers, plan_arena(buffers)
+
+    # What becomes of a node
+
+    def classify(self) -> None:
+        """Fill ``natives`` and ``outs``."""
+        asked: dict[Node, Request] = {}
+        for node in self.order:
+            if node in self.places.views:
+                self.kinds[node] = "view"
+                continue
+            found = self.native(node)
+            if isinstance(found, NativeKernel):
+                self.natives[node] = found
+            elif found is not None:
+                asked[node] = found
+        for node, kernel in zip(asked, compiled(list(asked.values())), strict=True):
+            if kernel is not None:
+                self.natives[node] = kernel
+        for node in self.order:
+            if node in self.natives:
+                self.kinds[node] = "native"
+            elif node not in self.kinds:
+                op = self.out_variant(node) if self.options.enable_out_variant else None
+                self.kinds[node] = "interpreter" if op is None else "out"
+                if op is not None:
+                    self.outs[node] = op
+
+    def native(self, node: Node) -> NativeKernel | Request | None:
+        """The kernel, or what to compile, of a node that is a native step; ``operands`` then says what it reads."""
+        results = self.placed(node.outputs)
+        if results is None or any(p.strides != contiguous(p.shape, p.dtype) for p in results) or not results:
+            return None
+        if self.maker is not None and node.kind != FUSION_GROUP:
+            tensors = [v for v in node.inputs if isinstance(v.type, T.TensorType)]
+            operands = self.placed(tensors)
+            kernel = None if operands is None else self.maker(node, operands, results)
+            if kernel is not None:
+                self.operands[node] = tensors
+                return kernel
+        if node in self.places.copies:
+            source = self.places.of(node.inputs[0])
+            self.operands[node] = node.inputs[:1]
+            return None if source is None else of_copy(source, results[0])
+        # A check of kernels is done where each is called by itself.
+        low = None if config.check_kernels else self.program(node)
+        if low is None:
+            return None
+        values = node.inputs[: len(low.inputs)] if node.kind == FUSION_GROUP else list(low.inputs)
+        operands = self.placed(values)
+        self.operands[node] = values
+        return None if operands is None else of_group(low, operands, results)
+
+    def program(self, node: Node) -> Lowered | None:
+        """The tile program of a group, or of an operator that would not be worth a call of its own."""
+        if node.kind == FUSION_GROUP:
+            return self.programs.get(node) if getattr(self.fallback.get(node), "is_fused", True) else None
+        op = entry_of(node)
+        if op is None or op.form != "functional" or op.kind in ("view", "prim") or "fuser" in config.disable:
+            return None
+        if (
+            op.may_alias
+            or op.full_name in self.lowerer.rules
+            or not is_pure(node)
+            or (op.kind != "pointwise" and op.scalar is None)
+        ):
+            return None
+        try:
+            return lower([node], list(node.outputs))
+        except NotFused:
+            return None
+
+    def placed(self, values: Sequence[Value]) -> list[Place] | None:
+        found = [self.places.of(v) for v in values]
+        return None if any(p is None for p in found) else [p for p in found if p is not None]
+
+    def out_variant(self, node: Node) -> Op | None:
+        """The operator of a node that can write its results into given arrays."""
+        op = entry_of(node)
+        if op is None or op.form != "functional" or op.kind in ("view", "prim") or not op.has_out_variant:
+            return None
+        results = self.placed(node.outputs)
+        if node.blocks or not results or max(p.nbytes for p in results) < self.options.out_bytes:
+            return None
+        if op.full_name in self.lowerer.rules or config.check_types or op.may_alias:
+            return None
+        other = node.inputs[1] if len(node.inputs) > 1 else None
+        if other is not None and other.is_constant and getattr(other.constant(), "ndim", None) == 0:
+            # The interpreter may take it for a number.
+            return None
+        return op
+
+    def planned(self) -> list[Value]:
+        """The values that live in the arena. Operators that cannot have all results there keep none there."""
+        found = []
+        for node in self.order:
+            if node in self.natives:
+                found += [v for v in node.outputs if may_be_planned(v, self.alias)]
+            elif node in self.outs:
+                if all(may_be_planned(v, self.alias) for v in node.outputs):
+                    found += node.outputs
+                else:
+                    del self.outs[node]
+                    self.kinds[node] = "interpreter"
+        return found
+
+    def overwriting(self) -> dict[Value, Value]:
+        """For results of groups that are written over an operand, that operand's memory."""
+        merged: dict[Value, Value] = {}
+        for node, kernel in self.natives.items():
+            i = self.position[node]
+            operands = [p for p in map(self.places.of, self.operands[node]) if p is not None]
+            taken: set[Value] = set()
+            for k, value in enumerate(node.outputs):
+                if value not in self.last:
+                    continue
+                for j in kernel.overwrites[k]:
+                    root = operands[j].root
+                    if root in taken or self.last.get(root) != i or not self.is_whole(operands[j]):
+                        continue
+                    others = [n for n, p in enumerate(operands) if p.root is root]
+                    if all(n in kernel.overwrites[k] for n in others) and not self.is_met_elsewhere(root, operands):
+                        merged[value] = root
+                        taken.add(root)
+                        break
+        return merged
+
+    def is_whole(self, place: Place) -> bool:
+        root = self.places.of(place.root)
+        return root is not None and not place.offset and root.nbytes == place.nbytes
+
+    def is_met_elsewhere(self, root: Value, operands: Sequence[Place]) -> bool:
+        """Whether an operand in memory that is not planned may be a planned value's all the same."""
+        return any(
+            p.root not in self.last and not p.root.is_constant and self.alias.may_alias(p.root, root) for p in operands
+        )
+
+
+def copied(source: Graph) -> tuple[Graph, dict[Node, Node]]:
+    """A copy of a graph, and its nodes by the nodes they were copied from, inner ones included."""
+    graph = Graph(source.name)
+    values = {v: graph.add_input(v.type, v.name) for v in source.inputs}
+    nodes: dict[Node, Node] = {}
+    for node in source.nodes:
+        new = copy_node(node, graph.block, values)
+        nodes[node] = new
+        nodes.update(zip(inner_nodes(node), inner_nodes(new), strict=True))
+    for value in source.outputs:
+        graph.add_output(values[value])
+    return graph, nodes
+
+
+def name_values(graph: Graph) -> dict[Value, str]:
+    """Names that are the same in each copy of a graph, for inputs and results of its own nodes."""
+    found = {v: f"input {i}" for i, v in enumerate(graph.inputs)}
+    for i, node in enumerate(graph.nodes):
+        for k, value in enumerate(node.outputs):
+            found[value] = f"node {i} {k}"
+    return found
