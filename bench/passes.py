@@ -1,6 +1,6 @@
 """Every pass pipeline on every model of a folder: the same results as the interpreter, and what is left of the graph.
 
-Usage: python bench/passes.py FOLDER [FOLDER ...] --json OUT [--packages FOLDER] [--counts TABLE] [--torch] [--only NAME]
+Usage: python bench/passes.py FOLDER ... --json OUT [--packages FOLDER] [--counts TABLE] [--torch] [--only NAME]
 
 For each model, each time freshly loaded, and called at least twice with its state carried along:
 
@@ -8,9 +8,9 @@ For each model, each time freshly loaded, and called at least twice with its sta
 - ``freeze`` with and without folds that round;
 - ``specialise`` for the inputs of each call (anew when its guards do not hold), then the pipeline "specialised".
 
-After every pass that changed something the graph is verified, and its text parsed and printed again. Results, errors and
-the state left in the module are compared with the interpreter's: ``exact``; ``close`` within tests/compare.py; ``rounding``
-when only a run in float64 shows that no more than rounding differs. Pipelines that promise it must be exact.
+After every pass that changed something the graph is verified, and its text parsed and printed again. Results, errors
+and the state left in the module are compared with the interpreter's: ``exact``; ``close`` within tests/compare.py;
+``rounding`` when only a run in float64 shows that no more than rounding differs. Those that promise it must be exact.
 
 --packages: a folder as ci/fetch_models.sh fills it, with silero_vad.jit and the accentor files.
 --counts: a table with columns ``name`` and ``nodes_frozen``, the nodes that torch.jit.freeze leaves.
@@ -46,8 +46,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import gpujit
 from corpus import SAME, compare, distance, floats, read_case
+
+import gpujit
 from gpujit.ir.graph import Graph
 from gpujit.ir.parser import parse_graph
 from gpujit.ir.printer import print_graph
@@ -393,7 +394,7 @@ def main() -> int:
         totals["left something"] += bool(rows.get("specialise", {}).get("left"))
         shown = " ".join(f"{n}:{r}" for n, r in results.items() if n != "interpreted")
         nodes = f"frozen {rows.get('frozen', {}).get('nodes')} of {row['table']}/{row.get('torch')}"
-        print(f"{case.name}  {shown}  {nodes}  {'' if not faults else faults}", flush=True)
+        print(f"{case.name}  {shown}  {nodes}  {faults or ''}", flush=True)
     print(", ".join(f"{n} {what}" for what, n in totals.items()) or "no models there")
     return 1 if totals["wrong"] else 0
 

@@ -44,8 +44,11 @@ from tests.static_runtime.help import CORPUS, Pair, pair, read_case
 SHORTEST = 0.003
 
 DEEP_WIDE = """
-    graph(%ad : Float(1, 1, 32), %user : Float(1, 1, 32), %wide : Float(1, 50), %mu : Float(1, 50),
-          %sigma : Float(1, 50), %w : Float(51, 1), %b : Float(1)):
+    graph(%ad : Float(1, 1, 32), %user : Float(1, 1, 32), %wide : Float(1, 50)):
+      %mu : Float(1, 50) = prim::Constant[value=CONSTANTS.c0]()
+      %sigma : Float(1, 50) = prim::Constant[value=CONSTANTS.c1]()
+      %w : Float(51, 1) = prim::Constant[value=CONSTANTS.c2]()
+      %b : Float(1) = prim::Constant[value=CONSTANTS.c3]()
       %one : int = prim::Constant[value=1]()
       %two : int = prim::Constant[value=2]()
       %end : int = prim::Constant[value=-1]()
@@ -82,9 +85,9 @@ def times(calls: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
     return [min(f) for f in found]
 
 
-def of_text(text: str) -> tuple[StaticModule, Callable[[list[Any]], Any]]:
+def of_text(text: str, constants: Sequence[Any] = ()) -> tuple[StaticModule, Callable[[list[Any]], Any]]:
     """A static module of a graph, and the interpreter with fused groups on the same."""
-    graph = parse_graph(textwrap.dedent(text).strip(), resolve=resolve_node)
+    graph = parse_graph(textwrap.dedent(text).strip(), resolve=resolve_node, constants=constants)
     fused = fuse(graph)
     lowerer = Lowerer(np)
     lowerer.fused = {n: FusedStep(low, lambda *x: None, n) for n, low in fused.programs.items()}
@@ -111,8 +114,9 @@ def deep_wide(rounds: int) -> tuple[float, float]:
     """Microseconds of deep_wide: planned, and interpreted with fused groups."""
     shapes = [(1, 1, 32), (1, 1, 32), (1, 50), (1, 50), (1, 50), (51, 1), (1,)]
     random = np.random.default_rng(0)
-    values = [random.standard_normal(s, dtype=np.float32) for s in shapes]
-    static, interpreted = of_text(DEEP_WIDE)
+    arrays = [random.standard_normal(s, dtype=np.float32) for s in shapes]
+    values = arrays[:3]
+    static, interpreted = of_text(DEEP_WIDE, arrays[3:])
     assert_same_values(static.run(values), interpreted(values))
     planned, plain = times([lambda: static.run(values), lambda: interpreted(values)], rounds)
     return planned, plain

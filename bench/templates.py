@@ -25,7 +25,7 @@ os.environ["OMP_NUM_THREADS"] = os.environ["GPUJIT_THREADS"] = str(options.threa
 import numpy as np
 import torch
 
-from gpujit.kernels.templates import conv, gemm
+from gpujit.kernels.templates import attention, conv, gemm, pool
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.planes import Window
 
@@ -104,6 +104,52 @@ def convolution(
     return Case(name, 2.0 * problem.work, lambda: bound(x, out), theirs, difference(out, theirs()))
 
 
+def attended(heads: int, length: int, width: int, is_causal: bool = False) -> Case:
+    q, key, value = (numbers(1, heads, length, width) for _ in range(3))
+    out = np.empty_like(q)
+    strides = (heads * length * width, length * width, width)
+    kernel = attention.bind(
+        attention.Attention(
+            1, heads, length, length, width, width, strides, strides, strides, strides, width**-0.5,
+            is_causal=is_causal,
+        )
+    )  # fmt: skip
+    tq, tk, tv = (torch.from_numpy(x) for x in (q, key, value))
+
+    def theirs() -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(tq, tk, tv, is_causal=is_causal)
+
+    kernel(q, key, value, out)
+    name = f"attention {heads}x{length}x{width}{' causal' if is_causal else ''}"
+    work = 4.0 * heads * length * length * width / (2 if is_causal else 1)
+    return Case(name, work, lambda: kernel(q, key, value, out), theirs, difference(out, theirs()))
+
+
+def pooled(channels: int, size: int, kind: str, kernel: int, stride: int) -> Case:
+    x = numbers(1, channels, size, size)
+    tx = torch.from_numpy(x)
+    if kernel == size:
+        bound = pool.bind_adaptive(kind, channels, (size, size), (1, 1))
+        out = np.empty((1, channels, 1, 1), np.float32)
+
+        def theirs() -> torch.Tensor:
+            return torch.nn.functional.adaptive_avg_pool2d(tx, 1)
+    else:
+        padding = kernel // 2 if kernel > 2 else 0
+        window = Window(size, size, (kernel, kernel), (stride, stride), (padding, padding))
+        bound = pool.bind(pool.Pool(kind, channels, window))
+        out = np.empty((1, channels, *window.output), np.float32)
+        function = torch.nn.functional.max_pool2d if kind == "max" else torch.nn.functional.avg_pool2d
+
+        def theirs() -> torch.Tensor:
+            return function(tx, kernel, stride, padding)
+
+    bound(x, out)
+    work = float(out.size * kernel * kernel)
+    name = f"pool {kind} {channels},{size} {kernel}x{kernel}/{stride}"
+    return Case(name, work, lambda: bound(x, out), theirs, difference(out, theirs()))
+
+
 def cases() -> Iterator[Callable[[], Case]]:
     for m, k, n in [
         (197, 768, 3072), (197, 3072, 768), (128, 256, 256), (128, 256, 1024), (64, 512, 512), (1, 512, 512),
@@ -119,6 +165,7 @@ def cases() -> Iterator[Callable[[], Case]]:
         (3, 224, 64, 7, 2), (3, 224, 32, 3, 2), (64, 56, 128, 3, 2), (256, 14, 512, 3, 2), (64, 56, 128, 1, 2),
         (64, 56, 256, 1, 1), (256, 56, 64, 1, 1), (512, 28, 128, 1, 1), (1024, 14, 256, 1, 1), (2048, 7, 512, 1, 1),
         (512, 7, 2048, 1, 1), (96, 14, 576, 1, 1), (24, 28, 88, 1, 1),
+        (240, 1, 64, 1, 1),
     ]:  # fmt: skip
         yield lambda c=c, size=size, f=f, kernel=kernel, stride=stride: convolution(c, size, f, kernel, stride)
     for c, size, kernel, stride in [
@@ -127,6 +174,12 @@ def cases() -> Iterator[Callable[[], Case]]:
     ]:  # fmt: skip
         yield lambda c=c, size=size, kernel=kernel, stride=stride: convolution(c, size, c, kernel, stride, c)
     yield lambda: convolution(128, 56, 128, 3, 1, 32)
+    for heads, length, width, is_causal in [(12, 197, 64, False), (12, 128, 64, False), (6, 64, 64, True)]:
+        yield lambda h=heads, n=length, w=width, c=is_causal: attended(h, n, w, c)
+    for channels, size, kind, kernel, stride in [
+        (64, 112, "max", 3, 2), (128, 28, "mean", 2, 2), (192, 35, "mean", 3, 1), (512, 7, "mean", 7, 1),
+    ]:  # fmt: skip
+        yield lambda c=channels, s=size, q=kind, k=kernel, t=stride: pooled(c, s, q, k, t)
 
 
 def main() -> None:

@@ -13,8 +13,9 @@ from gpujit.fuser.errors import NotFused
 from gpujit.fuser.geometry import Geometry, geometry_of
 from gpujit.fuser.moves import MOVES, Move
 from gpujit.fuser.template import Template, template_of
-from gpujit.fuser.tensors import is_tensor, shape_of
+from gpujit.fuser.tensors import dtype_of, is_tensor, shape_of
 from gpujit.ir.graph import Node, Value
+from gpujit.ir.values import Device
 from gpujit.ops.record import can_record
 from gpujit.ops.registry import Op
 from gpujit.ops.rows import OPAQUE, Rows
@@ -127,6 +128,9 @@ class Fact:
         for value in (*self.node.inputs, *self.node.outputs):
             if is_tensor(value):
                 shape_of(value)
+                dtype_of(value)
+        if self.is_factory and any(isinstance(a, Device) and a.type != "cpu" for a in self.arguments):
+            raise NotFused(f"{self.name} makes a tensor on another device")
         if self.move is not None:
             self.move.require(self.arguments)
         elif self.template.has_rows and not self.axes:

@@ -20,7 +20,7 @@ from gpujit.ir.dtypes import INT64, kind_of
 from gpujit.ir.graph import Value
 from gpujit.ir.scalar import Expr
 from gpujit.kernels import views
-from gpujit.kernels.index import Index, index, mod
+from gpujit.kernels.index import Index, div, index, mod
 from gpujit.kernels.index import value as index_value
 from gpujit.kernels.tile import Bound
 from gpujit.kernels.views import Coords
@@ -198,6 +198,18 @@ def repeat(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr
     return low.pull(x, place, mask)
 
 
+@_move("aten::repeat_interleave.self_int")
+def repeat_each(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """Each place along a dim (of the flat tensor, without one) several times."""
+    x, times, d = args[:3]
+    shape = shape_of(x)
+    if d is None:
+        count = elements_of(x)
+        return low.pull(x, views.reshape((div(at[0], times),), (count,), shape, (count,), shape), mask)
+    d = _dim(d, len(shape))
+    return low.pull(x, (*at[:d], div(at[d], times), *at[d + 1 :]) if shape else (), mask)
+
+
 # ------------------------------------------------------------------------------------------------ triangles
 
 
@@ -276,6 +288,23 @@ def gather(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr
     return _looked_up(low, x, at, {d: low.pull(numbers, at, mask)}, mask, "aten::gather")
 
 
+def _along(args: Sequence[Any]) -> None:
+    _of_dims(args[:2])
+    if args[2] is None:
+        raise NotFused("aten::take_along_dim of the flat tensor")
+
+
+@_move("aten::take_along_dim", need=_along)
+def take_along_dim(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """Places along a dim by a number for each element; both broadcast along the other dims."""
+    x, numbers, d = args
+    shape = shape_of(x)
+    d = _dim(d, len(shape))
+    number = low.pull(numbers, views.expand(at, [n == 1 for n in shape_of(numbers)]), mask)
+    place = views.expand(at, [n == 1 and k != d for k, n in enumerate(shape)])
+    return _looked_up(low, x, place, {d: number}, mask, "aten::take_along_dim", wraps=True)
+
+
 def _takes(args: Sequence[Any]) -> None:
     if not elements_of(args[0]):
         raise NotFused("aten::take from an empty tensor")
@@ -341,6 +370,14 @@ _move("aten::ones", "aten::new_ones", is_factory=True)(_made_by(lambda args: 1))
 _move("aten::full", is_factory=True)(_made_by(lambda args: args[1]))
 _move("aten::new_full", is_factory=True)(_made_by(lambda args: args[2]))
 _move("aten::scalar_tensor", is_factory=True)(_made_by(lambda args: args[0]))
+
+
+@_move("aten::eye", "aten::eye.m", is_factory=True)
+def eye(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """1 on the diagonal, 0 beside it."""
+    dtype = dtype_of(result)
+    on = low.inside_of([Bound(at[0], at[1], at[0] + 1)], None)
+    return scalar.where(on, _number(1, dtype), _number(0, dtype))
 
 
 def _whole_steps(args: Sequence[Any]) -> None:

@@ -130,6 +130,8 @@ class _Partitioner:
         if op is None or functional is None or not any(map(is_tensor, node.outputs)):
             return ""
         if functional.kind != "pointwise" and fact.move is None and fact.rows is None:
+            if fact.view is not None:
+                return f"{op.full_name} looks at memory that is written"
             return fact.why_no_view or f"{op.full_name} runs as a library operator"
         if any(a.is_write for a in op.schema.arguments):
             return f"{op.full_name} writes into its argument"

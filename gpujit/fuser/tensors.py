@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from gpujit.fuser.errors import NotFused
-from gpujit.ir.dtypes import numpy_dtype
+from gpujit.ir.dtypes import kind_of, numpy_dtype
 from gpujit.ir.graph import Value
 from gpujit.ir.types import TensorType
 
@@ -35,9 +35,12 @@ def dtype_of(value: Value) -> np.dtype:
     if code is None:
         raise NotFused(f"the dtype of {value!r} is not known")
     try:
-        return numpy_dtype(code)
+        dtype = numpy_dtype(code)
     except TypeError:
         raise NotFused(f"{value!r} has a dtype that kernels do not know") from None
+    if kind_of(dtype) == 3:
+        raise NotFused(f"{value!r} has complex numbers, which kernels do not know")
+    return dtype
 
 
 def elements_of(value: Value) -> int:

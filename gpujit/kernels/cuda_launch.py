@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from gpujit.kernels.cuda_tile import CudaCall, CudaKernel, Limits, plan_cuda
-from gpujit.kernels.numba_cuda import argument_types, checks_of, render
+from gpujit.kernels.cuda_values import checks_of
+from gpujit.kernels.numba_cuda import argument_types, render
 from gpujit.kernels.tile import TileProgram
 from gpujit.support.errors import InternalError, OpError
 

@@ -178,7 +178,10 @@ def plan_cuda(
     lane, layout = _lane(p, found, sizes)
     aligned = [_aligned(p, a, first, lane, sizes, addresses, len(ins)) for a, first in zip(found, firsts, strict=True)]
     width = _width(p, found, aligned, lane, sizes, layout, limits)
-    wide = [bytes_ > 0 and width > 1 and _fits(p, a, width, bytes_) for a, bytes_ in zip(found, aligned, strict=True)]
+    wide = [
+        width > 1 and n > 0 and _fits(p, a, width, n) and not (a.is_store and _has_mask_along(p, item, lane))
+        for item, a, n in zip(moves(p), found, aligned, strict=True)
+    ]
     tile = _tile(p, lane, layout, width, sizes, limits)
     tile = replace(tile, bits=_bits(p, ins, outs, sizes, known))
     kernel, numbers = _arguments(p, found, firsts, wide, ins, outs, lane, tile)
@@ -195,6 +198,10 @@ def plan_cuda(
 def moves(program: TileProgram) -> list[Load | Store]:
     """Loads and stores in the order of ``schedule.accesses``."""
     return [i for i in (*program.body, *program.effects) if isinstance(i, (Load, Store))]
+
+
+def _has_mask_along(p: TileProgram, item: Load | Store, lane: int) -> bool:
+    return item.mask is not None and lane in p.varies[item.mask]
 
 
 def has_scan(program: TileProgram) -> bool:

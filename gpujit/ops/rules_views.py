@@ -532,7 +532,10 @@ def stacked_type(name: str) -> Any:
 
 def repeat_type(x: TensorType, repeats: Any, *, op: str) -> TensorType:
     """Copies side by side along every dim."""
-    counts = sizes_of(repeats, op)
+    return _repeated(x, sizes_of(repeats, op), op)
+
+
+def _repeated(x: TensorType, counts: Sequence[Size], op: str) -> TensorType:
     shape = shape_of(x)
     if len(counts) < len(shape):
         raise ShapeError(f"{op}: {len(counts)} repeats for a tensor of {len(shape)} dims; there must be as many")
@@ -543,8 +546,7 @@ def repeat_type(x: TensorType, repeats: Any, *, op: str) -> TensorType:
 def tile_type(x: TensorType, dims: Any, *, op: str) -> TensorType:
     """Copies side by side; missing counts are 1."""
     counts = sizes_of(dims, op)
-    shape = shape_of(x)
-    return repeat_type(x, [1] * (len(shape) - len(counts)) + list(counts), op=op)
+    return _repeated(x, [1] * (len(shape_of(x)) - len(counts)) + list(counts), op)
 
 
 def rot90_type(x: TensorType, k: Any, dims: Any, *, op: str) -> TensorType:

@@ -1,4 +1,4 @@
-"""Arguments that an operator does not read, given by what is there already: one constant fewer for the graph to hold."""
+"""Arguments that an operator does not read, given by what is there already: the graph holds a constant fewer."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from gpujit.fuser.errors import NotFused
 from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.fuser.lower import Lowered, lower
-from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value, copy_node
 from gpujit.ops.registry import Op
 from gpujit.passes.alias import AliasAnalysis
@@ -111,13 +110,11 @@ class Decisions:
         results = self.placed(node.outputs)
         if results is None or any(p.strides != contiguous(p.shape, p.dtype) for p in results) or not results:
             return None
-        if self.maker is not None and node.kind != FUSION_GROUP:
-            tensors = [v for v in node.inputs if isinstance(v.type, T.TensorType)]
-            operands = self.placed(tensors)
-            kernel = None if operands is None else self.maker(node, operands, results)
-            if kernel is not None:
-                self.operands[node] = tensors
-                return kernel
+        if self.maker is not None and len(results) == 1 and not config.check_kernels and self.may_be_made(node):
+            made = self.maker(node, self.places.of, results[0])
+            if made is not None and self.placed(made[1]) is not None:
+                self.operands[node] = made[1]
+                return made[0]
         if node in self.places.copies:
             source = self.places.of(node.inputs[0])
             self.operands[node] = node.inputs[:1]
@@ -131,6 +128,11 @@ class Decisions:
         self.operands[node] = values
         return None if operands is None else of_group(low, operands, results)
 
+    def may_be_made(self, node: Node) -> bool:
+        """Whether a node is a plain operator that another step may stand for."""
+        op = entry_of(node)
+        return op is not None and op.form == "functional" and op.full_name not in self.lowerer.rules and is_pure(node)
+
     def program(self, node: Node) -> Lowered | None:
         """The tile program of a group, or of an operator that would not be worth a call of its own."""
         if node.kind == FUSION_GROUP:
@@ -138,6 +140,7 @@ class Decisions:
         op = entry_of(node)
         if op is None or op.form != "functional" or op.kind in ("view", "prim") or "fuser" in config.disable:
             return None
+        # Each is worth its kernel here: a step costs nothing like a call.
         if (
             op.may_alias
             or op.full_name in self.lowerer.rules

@@ -15,6 +15,7 @@ from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.build import build
 from gpujit.static_runtime.native import Maker
 from gpujit.static_runtime.places import Strides, facts_of
+from gpujit.static_runtime.products import native_product
 from gpujit.static_runtime.run import StaticRuntime
 from gpujit.static_runtime.steps import Options, OutStep, StaticPlan
 from gpujit.support.config import current
@@ -66,7 +67,7 @@ class StaticModule:
         programs: of its fusion groups.
         lowerer: makes the code of whatever is not planned; its ``fused`` steps run groups without a kernel.
         options: what to do, see Options.
-        maker: makes native steps of other operators.
+        maker: makes native steps of other operators; of matrix products unless another one is given.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class StaticModule:
         programs: Mapping[Node, Lowered],
         lowerer: Lowerer,
         options: Options = Options(),  # noqa: B008  # it is frozen
-        maker: Maker | None = None,
+        maker: Maker | None = native_product,
     ) -> None:
         self.graph, self.options = graph, options
         self._programs, self._lowerer, self._maker = programs, lowerer, maker

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from gpujit.fuser.lower import Lowered
-from gpujit.ir.graph import Node
+from gpujit.ir.graph import Node, Value
 from gpujit.ir.scalar import RecordError
 from gpujit.kernels.cpu_launch import BoundKernel, Geometry, prepare
 from gpujit.kernels.index import Index, dim
@@ -48,8 +48,10 @@ class NativeKernel:
     overwrites: tuple[tuple[int, ...], ...]
 
 
-# What makes a native step of an operator's node, for operands and results that lie there; None when it cannot.
-Maker = Callable[[Node, Sequence[Place], Sequence[Place]], NativeKernel | None]
+# A native step and the tensors it reads, in the order of its words.
+Made = tuple[NativeKernel, Sequence[Value]]
+# What makes a native step of an operator's node with one result, given where tensors lie; None when it cannot.
+Maker = Callable[[Node, Callable[[Value], Place | None], Place], Made | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from gpujit.kernels.team import alone, team
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.vm import Interpreter
+from gpujit.static_runtime import enter
 from gpujit.static_runtime.plan import overlaps
 from gpujit.static_runtime.steps import Operand, OutStep, Segment, Slot, StaticPlan
 from gpujit.support.errors import InternalError, LimitError, OpError
@@ -93,6 +94,8 @@ class StaticRuntime:
         self.words = memoryview(self.blocks)  # type: ignore[arg-type]  # it is a buffer
         self.flags = np.zeros(max(plan.checks, 1), np.int64)
         self.blocks[plan.flag_words[:, 0]] = address_of(self.flags) + plan.flag_words[:, 1] * 8
+        # What native code was given the addresses of.
+        self.jobs: list[enter.Job] = []
         self.parts = 0
         self.scratch = np.empty(0, np.uint8)
         # Held, since small runs call its code without asking for the team again.
@@ -260,6 +263,8 @@ class NativeRun:
 
     def function(self) -> Callable[..., Any]:
         """The run as a function, which a call of costs less than one of an object."""
+        if enter.READS_ARRAYS and self._is_alone and not runtime_is_watched(self._runtime):
+            return self._native_function()
         # What a call needs, as variables of a closure: each look-up counts here.
         runtime, words, address = self._runtime, self._runtime.words, address_of
         given, made, fitting, targets = self._given, self._made, self._fitting, self._runtime.targets
@@ -298,10 +303,62 @@ class NativeRun:
 
         return call
 
+    def _native_function(self) -> Callable[..., Any]:
+        """The run as a function that leaves its arrays to native code."""
+        runtime, first = self._runtime, address_of(self._runtime.blocks)
+        made, fitting, targets = self._made, self._fitting, runtime.targets
+        raise_found, checks = self._raise_found, self._checks
+        new, array, byte, address = np.empty, np.ndarray, np.uint8, address_of
+        layouts: list[enter.Layout] = [
+            (shape, strides, dtype, [(first + 8 * word, offset) for word, offset in places])
+            for shape, strides, dtype, places in self._given
+        ]
+        code = ctypes.cast(runtime.team.run, ctypes.c_void_p).value or 0
+        job = enter.Job(code, _ALONE, self._functions, self._blocks, self._count, layouts)
+        objects, job_address, native, words = job.objects, job.address, enter.enter(), runtime.words
+        start = enter.OBJECTS
+        given = self._given
+        runtime.jobs.append(job)
+
+        def call(*arrays: np.ndarray) -> Any:
+            k = start
+            for x in arrays:
+                objects[k] = id(x)
+                k += 1
+            results: list[np.ndarray] = []
+            for shape, dtype, room, places, value in made:
+                y = targets.get(value) if targets else None
+                if y is None:
+                    memory = new(room, byte)
+                    at = address(memory)
+                    shift = -at % ALIGN
+                    y = array(shape, dtype, memory, shift)
+                    at += shift
+                else:
+                    at = address(y)
+                results.append(y)
+                for word, offset in places:
+                    words[word] = at + offset
+            fault = native(job_address)
+            if fault:
+                # Some array lies otherwise: copies take the place of those that do.
+                kept = [fitting(x, i, *given[i][:3]) for i, x in enumerate(arrays)]
+                for i, x in enumerate(kept):
+                    for word, offset in given[i][3]:
+                        words[word] = address(x) + offset
+                runtime.team.run(_ALONE, self._functions, self._blocks, self._count)
+            if checks and runtime.flags.any():
+                raise_found()
+            if len(results) == 1:
+                return results[0]
+            return results
+
+        return call
+
     def launcher(self) -> Callable[[], None]:
         """Runs the steps once their blocks are filled in."""
         runtime, functions, blocks, count = self._runtime, self._functions, self._blocks, self._count
-        if runtime.check or runtime.profile:
+        if runtime_is_watched(runtime):
             return self._one_by_one
         if self._is_alone:
             return partial(runtime.team.run, _ALONE, functions, blocks, count)
@@ -357,6 +414,11 @@ class NativeRun:
                 for k, message in enumerate(kernel.checks):
                     if flags[start + k]:
                         raise OpError(message)
+
+
+def runtime_is_watched(runtime: StaticRuntime) -> bool:
+    """Whether steps are run one by one."""
+    return runtime.check or runtime.profile
 
 
 def _bytes_of(operand: Operand) -> int:

@@ -12,7 +12,7 @@ from gpujit.support.errors import OpError
 from tests.fuser.help import array, check, fuse_free, read, run
 
 X = "graph(%x : Float(4, 6)):\n"
-N = "  %no : bool = prim::Constant[value=0]()\n" + "".join(
+N = "  %n : NoneType = prim::Constant()\n  %no : bool = prim::Constant[value=0]()\n" + "".join(
     f"  %{name} : int = prim::Constant[value={value}]()\n" for name, value in
     (("m1", -1), ("m2", -2), ("i0", 0), ("i1", 1), ("i2", 2), ("i3", 3), ("i4", 4), ("i6", 6), ("end", 9999))
 )  # fmt: skip
@@ -34,6 +34,8 @@ AFTER = "  %z = aten::relu(%y)\n  return (%z)"
         "  %d : int[] = prim::ListConstruct(%i0, %m1)\n  %y = aten::flip(%e, %d)\n",
         "  %d : int[] = prim::ListConstruct(%i2, %i1, %i3)\n  %y = aten::repeat(%e, %d)\n",
         "  %d : int[] = prim::ListConstruct(%i2)\n  %y = aten::tile(%e, %d)\n",
+        "  %y = aten::repeat_interleave(%e, %i3, %i0, %n)\n",
+        "  %y = aten::repeat_interleave(%e, %i2, %n, %n)\n",
         "  %y = aten::tril(%e, %i1)\n",
         "  %y = aten::tril(%e, %m2)\n",
         "  %y = aten::triu(%e, %i0)\n",
@@ -56,10 +58,11 @@ def test_moves(body: str) -> None:
         ("%t : Float(5, 3), %i : Int(7)", "%y = aten::index_select(%t, %i0, %i)", [array(5, 3), array(7, dtype="int32")]),
         ("%t : Float(2, 5), %i : Long(2, 7)", "%y = aten::gather(%t, %m1, %i, %no)", [array(2, 5), array(2, 7, dtype="int64")]),
         ("%t : Float(2, 5), %i : Long(1, 7)", "%y = aten::gather(%t, %i1, %i, %no)", [array(2, 5), array(1, 7, dtype="int64")]),
+        ("%t : Float(2, 5, 1), %i : Long(1, 7, 3)", "%y = aten::take_along_dim(%t, %i, %i1)", [array(2, 5, 1), array(1, 7, 3, dtype="int64")]),
         ("%t : Float(3, 4), %i : Long(6)", "%y = aten::take(%t, %i)", [array(3, 4), array(6, dtype="int64") * 2 - 5]),
         (
             "%t : Float(5, 6, 3), %i : Long(4)",
-            "%n : NoneType = prim::Constant()\n  %l : Tensor?[] = prim::ListConstruct(%n, %i)\n"
+            "%l : Tensor?[] = prim::ListConstruct(%n, %i)\n"
             "  %y = aten::index(%t, %l)",
             [array(5, 6, 3), array(4, dtype="int64") - 3],
         ),
@@ -70,7 +73,7 @@ def test_moves(body: str) -> None:
         ),
         (
             "%t : Float(5, 6, 5), %i : Long(4), %j : Long(2, 1)",
-            "%n : NoneType = prim::Constant()\n  %l : Tensor?[] = prim::ListConstruct(%i, %n, %j)\n"
+            "%l : Tensor?[] = prim::ListConstruct(%i, %n, %j)\n"
             "  %y = aten::index(%t, %l)",
             [array(5, 6, 5), array(4, dtype="int64"), array(2, 1, dtype="int64")],
         ),
@@ -96,11 +99,12 @@ def test_lookups(inputs: str, body: str, arrays: list[np.ndarray]) -> None:
         "%d : int[] = prim::ListConstruct(%i6)\n  %y = aten::zeros(%d, %i6, %n, %n, %n)",
         "%d : int[] = prim::ListConstruct(%i4, %i6)\n  %f : float = prim::Constant[value=0.5]()\n"
         "  %y = aten::full(%d, %f, %n, %n, %n, %n)",
+        "%q = aten::eye(%i6, %n, %n, %n, %n)\n  %y = aten::slice(%q, %i0, %i0, %i4, %i1)",
         "%y = aten::ones_like(%x, %n, %n, %n, %n, %n)",
     ],
 )
 def test_factories(body: str) -> None:
-    more = "  %i14 : int = prim::Constant[value=14]()\n  %n : NoneType = prim::Constant()\n"
+    more = "  %i14 : int = prim::Constant[value=14]()\n"
     check(f"{X}{N}{more}  {body}\n  %e = aten::neg(%x)\n  %z = aten::add(%e, %y, %i1)\n  return (%z)", array(4, 6))
 
 

@@ -169,6 +169,19 @@ def test_no_literal_is_left_to_become_float64() -> None:
                 assert before[-2:] == ["float32", "("], token.line
 
 
+def test_masked_loads_are_wide_where_all_lanes_hold() -> None:
+    source = render(SAMPLES["cat_pad"].call().kernel)
+    assert "if v0_0 & v0_1 & v0_2 & v0_3:\n            v1_0, v1_1, v1_2, v1_3 = vload4(a0, offset1)" in source
+    assert "v1_3 = a0[int32(offset1 + 3)] if v0_3 else float32(0.0)" in source
+    # One mask for all lanes: nothing is read where it does not hold.
+    assert "if v5:\n            v6_0, v6_1, v6_2, v6_3 = vload4(" in source and "v6_3 = float32(1.0)" in source
+    # Where rows of the first part start at odd places its loads are single ones.
+    sample = SAMPLES["cat_pad"]
+    strides = [(101, 1), (92, 1), (192, 1)]
+    odd = plan_cuda(sample.program, strides, [(192, 1)], (64, 192), (100, 2, 60)).kernel
+    assert [p.is_wide for p in odd.places] == [False, True, True, True] and "vload4(a0" not in render(odd)
+
+
 def test_what_has_no_code_is_refused() -> None:
     builder = Builder(1)
     x = builder.load(builder.input(F32, 1), (dim(0),))

@@ -1,4 +1,4 @@
-"""What is known of arguments may be nothing, or only a rank: inference then says little, and raises nothing of its own."""
+"""Of arguments may be known nothing, or only a rank: inference then says little, and raises nothing of its own."""
 
 from __future__ import annotations
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import pkgutil
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import gpujit.passes
 from gpujit.ir.graph import Graph
 from gpujit.ir.parser import parse_graph
-from gpujit.passes.base import Pass, changes_made
+from gpujit.passes.base import PASSES, Pass, changes_made
 from gpujit.passes.effects import resolve_node
 from gpujit.passes.pipeline import PIPELINES, named, run
 from gpujit.support.config import config
@@ -118,3 +123,23 @@ def test_cleanup_keeps_what_models_compute(name: str) -> None:
     assert sum(n.kind != "prim::Constant" for n in graph.all_nodes()) < before
     got = run_graph(graph, module._object, *copy.deepcopy(inputs))
     assert_equal(got, wanted, name)
+
+
+def test_the_documentation_names_every_pass_and_where_it_runs() -> None:
+    for module in pkgutil.iter_modules(gpujit.passes.__path__, "gpujit.passes."):
+        importlib.import_module(module.name)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "passes.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert set(PIPELINES) <= {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    where = {name: row.split("|")[3] for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    own = {name: p for name, p in PASSES.items() if p.run.__module__.startswith("gpujit.")}
+    for name in own:
+        assert name in where, f"{name} is not in docs/passes.md"
+        told = where[name].strip().replace("; freezing", "")
+        runs = [pipeline for pipeline, passes in PIPELINES.items() if name in {p.name for p in passes}]
+        if told.startswith("all"):
+            left_out = told.removeprefix("all but ").split(", ") if "but" in told else []
+            wanted = [pipeline for pipeline in PIPELINES if pipeline not in left_out]
+        else:
+            wanted = [] if told.startswith("freezing") else [n for n in told.split(", ") if n]
+        assert sorted(runs) == sorted(wanted), f"{name} runs in {runs}"

@@ -88,7 +88,9 @@ NORM = """
 
 
 def test_batch_norm_does_not_read_its_momentum() -> None:
-    sample = [np.arange(2 * n, dtype=np.float32).reshape(2, -1) for n in (3,)] + [np.full(3, k, np.float32) for k in range(4)]
+    sample = [np.arange(2 * n, dtype=np.float32).reshape(2, -1) for n in (3,)] + [
+        np.full(3, k, np.float32) for k in range(4)
+    ]
     check_pass(
         simplify_unread,
         before=textwrap.dedent(NORM.format(0, "%momentum")),

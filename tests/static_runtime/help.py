@@ -25,6 +25,7 @@ from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.values import bind_arguments
 from gpujit.runtime.vm import Interpreter
 from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.native import Maker
 from gpujit.static_runtime.steps import Options
 from gpujit.testing import resolve_node
 from tests.compare import from_meta
@@ -80,17 +81,17 @@ def own(values: Sequence[Any]) -> list[Any]:
     return [values[0], *copy.deepcopy(list(values[1:]))]
 
 
-def from_text(text: str, options: Options = DEFAULT, **more: Any) -> StaticModule:
+def from_text(text: str, options: Options = DEFAULT, maker: Maker | None = None) -> StaticModule:
     """The static module of a typed graph given as text, fused first."""
     graph = parse_graph(textwrap.dedent(text).strip(), resolve=resolve_node)
     verify(graph)
-    return from_graph(graph, options, **more)
+    return from_graph(graph, options, maker)
 
 
-def from_graph(graph: Graph, options: Options = DEFAULT, **more: Any) -> StaticModule:
-    """The static module of a typed graph, fused first."""
+def from_graph(graph: Graph, options: Options = DEFAULT, maker: Maker | None = None) -> StaticModule:
+    """The static module of a typed graph, fused first. Products are operators unless a maker is given."""
     fused = fuse(graph)
-    return StaticModule(graph, fused.programs, Lowerer(np), options, **more)
+    return StaticModule(graph, fused.programs, Lowerer(np), options, maker)
 
 
 def run_graph(graph: Graph, values: Sequence[Any]) -> Any:

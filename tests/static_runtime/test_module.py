@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gpujit.ir.graph import Node
+from gpujit.ir.graph import Node, Value
 from gpujit.kernels.tile_text import parse_program
 from gpujit.static_runtime import decide, run
-from gpujit.static_runtime.native import NativeKernel, compiled, request
+from gpujit.static_runtime.native import Made, compiled, request
 from gpujit.static_runtime.places import Place
+from gpujit.static_runtime.products import native_product
 from gpujit.static_runtime.steps import Options
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError, InternalError, LimitError, OpError, ScriptRaised
@@ -315,12 +316,14 @@ PRODUCT = """tile(a0: float32[2], a1: float32[2]) -> (o0: float32[2])
 
 
 def test_other_operators_become_native_steps_through_a_maker() -> None:
-    def maker(node: Node, operands: Sequence[Place], results: Sequence[Place]) -> NativeKernel | None:
-        if node.kind != "aten::mm":
+    def maker(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
+        places = [place_of(v) for v in node.inputs]
+        if node.kind != "aten::mm" or places[0] is None or places[1] is None:
             return None
-        sizes = (*results[0].shape, operands[0].shape[1])
-        asked = request(parse_program(PRODUCT), operands, results, sizes)
-        return None if asked is None else compiled([asked])[0]
+        sizes = (*result.shape, places[0].shape[1])
+        asked = request(parse_program(PRODUCT), [places[0], places[1]], [result], sizes)
+        kernel = None if asked is None else compiled([asked])[0]
+        return None if kernel is None else (kernel, node.inputs)
 
     module = from_text(LAYERS, maker=maker)
     for check in (False, True):
@@ -330,9 +333,9 @@ def test_other_operators_become_native_steps_through_a_maker() -> None:
     assert len(plan.segments) == 1 and len(plan.segments[0].steps) == 6
 
 
-def test_a_check_of_kernels_leaves_groups_to_those_who_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_of_kernels_leaves_groups_to_those_who_check() -> None:
     with config(check_kernels=True):
-        module = from_text(LAYERS)
+        module = from_text(LAYERS, maker=native_product)
         np.testing.assert_allclose(module.run([X, W]), layers(X, W), rtol=1e-5)
         assert not module.plan([X, W]).segments
 

@@ -63,7 +63,7 @@ def bind(conv: Conv, weights: np.ndarray, bias: np.ndarray | None = None, method
         return _bind_pixels(conv, weights, bias)
     if method.startswith("winograd"):
         return _bind_winograd(conv, weights, bias, int(method[-1]))
-    return _bind_dense(conv, weights, bias)
+    return bind_dense(conv, weights, bias)
 
 
 def choose(conv: Conv) -> str:
@@ -75,12 +75,13 @@ def choose(conv: Conv) -> str:
         best = min(costs, key=costs.__getitem__)
         if costs[best] < conv.work:
             return best
-    if conv.window.is_plain and conv.groups == 1 and conv.channels >= 64:
+    if conv.window.is_plain and conv.groups == 1:
         pixels, lanes = conv.window.output[0] * conv.window.output[1], host().width
         there = gemm.register_tile(pixels, conv.filters, lanes)
         here = dense_tile(conv.filters, pixels, lanes)
         # To turn the results costs some of what the better tile saves.
-        if 1.05 * _padded(pixels, there[0]) * _padded(conv.filters, there[1] * lanes) < (
+        turning = 1 if pixels == 1 else 1 + 150 / (there[0] * conv.channels)
+        if turning * _padded(pixels, there[0]) * _padded(conv.filters, there[1] * lanes) < (
             _padded(conv.filters, here[0]) * _padded(pixels, here[1] * lanes)
         ):
             return "pixels"
@@ -129,7 +130,10 @@ DENSE_TILES = {
 }
 
 
-def _bind_dense(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> BoundTemplate:
+def bind_dense(
+    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, places: np.ndarray | None = None, out_area: int = 0
+) -> BoundTemplate:
+    """The unfolding kernel; pixel ``p`` goes to ``places[p]`` of a channel of ``out_area`` pixels, if that is given."""
     window, lanes = conv.window, host().width
     pixels = window.output[0] * window.output[1]
     filters, channels = conv.filters // conv.groups, conv.channels // conv.groups
@@ -141,7 +145,9 @@ def _bind_dense(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> Bou
         segments = table.shape[1]
         constants |= {"taps": window.taps, "pieces": table}
     stride = _stride_kind(window) if segments else 1
-    spec = conv_dense.DenseSpec(rows, vectors, lanes, segments, stride, conv.epilogue)
+    spec = conv_dense.DenseSpec(rows, vectors, lanes, segments, stride, conv.epilogue, places is not None)
+    if places is not None:
+        constants["places"] = places
     panels, blocks = -(-pixels // spec.tile), -(-filters // rows)
     tasks = conv.images * conv.groups * panels
     chunks = 1 if tasks >= 8 else min(blocks, -(-8 // tasks))
@@ -150,7 +156,7 @@ def _bind_dense(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> Bou
     words = window.words | {
         "images": conv.images, "groups": conv.groups, "channels": channels, "filters": filters,
         "tap_count": window.kernel[0] * window.kernel[1], "pixels": pixels, "panels": panels,
-        "chunks": -(-blocks // chunk), "chunk": chunk, "blocks": blocks,
+        "chunks": -(-blocks // chunk), "chunk": chunk, "blocks": blocks, "out_area": out_area,
     }  # fmt: skip
     return BoundTemplate(
         template_address(("conv_dense", spec), lambda: conv_dense.render(spec)),

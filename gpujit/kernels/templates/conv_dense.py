@@ -20,7 +20,7 @@ from gpujit.kernels.templates.planes import Window, unless_current, write_channe
 from gpujit.kernels.vector import I32, I64, Vector
 
 SLOTS = (
-    "x", "weights", "bias", "residual", "out", "taps", "pieces",
+    "x", "weights", "bias", "residual", "out", "taps", "pieces", "places", "out_area",
     "images", "groups", "channels", "filters", "tap_count", "pixels", "panels", "chunks", "chunk", "blocks",
     *PLANE_SLOTS, "scratch", "scratch_bytes",
 )  # fmt: skip
@@ -35,6 +35,8 @@ class DenseSpec(NamedTuple):
     segments: int
     stride_x: int
     epilogue: Epilogue
+    # Whether pixels go to the places that a table has for them.
+    is_scattered: bool = False
 
     @property
     def tile(self) -> int:
@@ -86,7 +88,7 @@ def render(spec: DenseSpec) -> str:
 
 
 def _write(k: TemplateBody, spec: DenseSpec) -> None:
-    for name in SLOTS[7:-2]:
+    for name in SLOTS[8:-2]:
         k.word(name)
     buffer = k.buffer(spec.rows * spec.tile)
     # What the planes and the panel hold: chunks of filters of one panel follow each other.
@@ -160,10 +162,30 @@ def _finish(
 ) -> None:
     """The buffer's filters, ``first`` and those behind it, to the result."""
     with k.loop(0, rows) as r:
-        at = target + (first + r) * k.word("pixels")
-        finish_row(
-            k, spec.epilogue, spec.lanes, spec.vectors, k.at(buffer, r * spec.tile), count, group + first + r, at
-        )
+        if spec.is_scattered:
+            image = k.quotient(target, k.word("pixels"))
+            _scatter_row(k, spec, k.at(buffer, r * spec.tile), image + first + r, count, group + first + r)
+        else:
+            at = target + (first + r) * k.word("pixels")
+            finish_row(
+                k, spec.epilogue, spec.lanes, spec.vectors, k.at(buffer, r * spec.tile), count, group + first + r, at
+            )
+
+
+def _scatter_row(
+    k: TemplateBody, spec: DenseSpec, sums: ir.Value, channel: Vector, count: Vector, bias_at: Vector
+) -> None:
+    """As ``finish_row``, for pixels that lie apart in channel ``channel`` of all images' results."""
+    lanes, epilogue = spec.lanes, spec.epilogue
+    bias = k.e.broadcast(k.floats(k.array("bias"), bias_at, 1), lanes) if epilogue.bias else None
+    base = channel * k.word("out_area")
+    first = k.word("pixels") - count
+    for v in range(spec.vectors):
+        mask = k.e.tail_mask(count - v * lanes, lanes)
+        at = k.e.load(k.array("places"), (first + v * lanes).value, "int64", lanes, mask)
+        other = k.e.gather(k.at(k.array("residual"), base), at, "float32", mask) if epilogue.residual else None
+        x = epilogue.apply(k.e, k.floats(sums, v * lanes, lanes), bias, other)
+        k.e.scatter(k.at(k.array("out"), base), at, x, mask=mask)
 
 
 def finish_row(

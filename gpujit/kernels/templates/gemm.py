@@ -206,21 +206,38 @@ def _pack_panel(k: TemplateBody, spec: GemmSpec, source: ir.Value, panel: ir.Val
             for v, mask in enumerate(masks):
                 k.put(panel, i * spec.tile + v * lanes, k.floats(source, i * k.word("b_k") + v * lanes, lanes, mask))
         return
-    # Columns of B are rows in memory: squares are read along them and turned.
-    depth, step = k.word("k"), k.word("b_n")
+    pack_columns(k, spec.vectors, lanes, k.word("k"), k.word("b_n"), source, panel, columns)
+
+
+def pack_columns(
+    k: TemplateBody,
+    vectors: int,
+    lanes: int,
+    depth: Vector,
+    step: Vector,
+    source: ir.Value,
+    panel: ir.Value,
+    columns: Vector,
+) -> None:
+    """``columns`` rows of ``depth`` numbers in memory, ``step`` apart, as the columns of a panel [depth][tile].
+
+    Columns beyond hold numbers of others, if there is room for more of them.
+    """
+    tile = vectors * lanes
+    last = k.larger(columns - 1, 0)
     whole = depth & -lanes
-    with k.loop(0, k.number(spec.vectors)) as number:
-        first = number * lanes
-        left = k.larger(columns - first, 0)
-        places = [k.at(source, k.smaller(first + lane, k.larger(columns - 1, 0)) * step) for lane in range(lanes)]
-        mask = k.e.tail_mask(left, lanes)
+    # Squares are read along the rows and turned.
+    with k.loop(0, k.number(vectors)) as v:
+        first = v * lanes
+        places = [k.at(source, k.smaller(first + lane, last) * step) for lane in range(lanes)]
+        mask = k.e.tail_mask(k.larger(columns - first, 0), lanes)
         with k.loop(0, whole, lanes) as i:
             for q, x in enumerate(transposed([k.floats(p, i, lanes) for p in places], k)):
-                k.put(panel, (i + q) * spec.tile + first, x)
+                k.put(panel, (i + q) * tile + first, x)
         stride = k.e.iota("int64", lanes) * k.e.broadcast(step, lanes)
         with k.loop(whole, depth) as i:
             x = k.e.gather(k.at(source, first * step + i), stride, "float32", mask)
-            k.put(panel, i * spec.tile + first, x)
+            k.put(panel, i * tile + first, x)
 
 
 def transposed(rows: Sequence[Vector], k: TemplateBody) -> list[Vector]:
@@ -306,10 +323,16 @@ def plan(gemm: Gemm) -> GemmSpec:
     return GemmSpec(rows, vectors, lanes, source, gemm.scale is not None, is_turned, gemm.epilogue)
 
 
-def bind(gemm: Gemm, weights: np.ndarray | None = None, bias: np.ndarray | None = None) -> BoundTemplate:
+def bind(
+    gemm: Gemm,
+    weights: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    packed: np.ndarray | None = None,
+) -> BoundTemplate:
     """The kernel to call with (a, c), with b before c for a product of two arrays, and a residual last.
 
-    ``weights`` is [K, N] of any strides. Raises ArgumentError.
+    ``weights`` is [K, N] of any strides; ``packed`` is what ``pack`` made of them, when somebody has it. Raises
+    ArgumentError.
     """
     spec = plan(gemm)
     if (weights is None) != (gemm.b is not None) or (bias is None) == gemm.epilogue.bias:
@@ -334,7 +357,7 @@ def bind(gemm: Gemm, weights: np.ndarray | None = None, bias: np.ndarray | None 
         words["scale"] = int(np.float64(gemm.scale).view(np.int64))
     constants = {}
     if weights is not None:
-        constants["b"] = pack(weights, spec.tile)
+        constants["b"] = pack(weights, spec.tile) if packed is None else packed
     if bias is not None:
         constants["bias"] = np.ascontiguousarray(bias, np.float32)
     arrays = ["a", *(["b"] if gemm.b is not None else []), "c", *(["residual"] if gemm.epilogue.residual else [])]

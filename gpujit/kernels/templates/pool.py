@@ -1,7 +1,7 @@
 """Pooling of NCHW arrays: the largest number or the mean of windows, and of the uneven windows of adaptive pooling.
 
-Windows of fixed size read padded planes, with neighbouring pixels of the result in the lanes. Adaptive windows are reduced one
-after the other, along their rows.
+Windows of fixed size read padded planes, with neighbouring pixels of the result in the lanes. Adaptive windows are
+reduced one after the other, along their rows.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def _write(k: TemplateBody, spec: PoolSpec) -> None:
 
 
 class Pool(NamedTuple):
-    """Pooling of ``images`` planes (batch times channels). ``divisor`` is a mean's; without it, it is the window's size.
+    """Pooling of ``images`` planes (batch times channels). ``divisor`` is a mean's; without it, it is the window's
+    size.
 
     ``counts_padding`` says whether zeros of the padding count in the window's size.
     """
@@ -206,9 +207,7 @@ def _reduced(
     with k.carried_loop(0, rows, 1, [start] * 4) as line:
         at = k.at(source, line.index * pitch)
         with k.carried_loop(0, wide, 4 * lanes, line.now) as four:
-            four.following = [
-                combine(x, k.floats(at, four.index + v * lanes, lanes)) for v, x in enumerate(four.now)
-            ]
+            four.following = [combine(x, k.floats(at, four.index + v * lanes, lanes)) for v, x in enumerate(four.now)]
         with k.carried_loop(wide, whole, lanes, four.now[:1]) as one:
             one.following = [combine(one.now[0], k.floats(at, one.index, lanes))]
         mask = k.e.tail_mask(columns - whole, lanes)

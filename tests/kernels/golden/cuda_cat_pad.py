@@ -41,19 +41,25 @@ def kernel(a0, a1, a2, o0, n0, n1, p0, p1, p2, s0, s1, s2):
         v0_2 = (int32(at + 2) >= int32(0)) & (int32(at + 2) < p0)
         v0_3 = (int32(at + 3) >= int32(0)) & (int32(at + 3) < p0)
         offset1 = int32(i0 * s0 + at)
-        v1_0 = a0[offset1] if v0_0 else float32(0.0)
-        v1_1 = a0[int32(offset1 + 1)] if v0_1 else float32(0.0)
-        v1_2 = a0[int32(offset1 + 2)] if v0_2 else float32(0.0)
-        v1_3 = a0[int32(offset1 + 3)] if v0_3 else float32(0.0)
+        if v0_0 & v0_1 & v0_2 & v0_3:
+            v1_0, v1_1, v1_2, v1_3 = vload4(a0, offset1)
+        else:
+            v1_0 = a0[offset1] if v0_0 else float32(0.0)
+            v1_1 = a0[int32(offset1 + 1)] if v0_1 else float32(0.0)
+            v1_2 = a0[int32(offset1 + 2)] if v0_2 else float32(0.0)
+            v1_3 = a0[int32(offset1 + 3)] if v0_3 else float32(0.0)
         v2_0 = (at >= p0) & (at < n1)
         v2_1 = (int32(at + 1) >= p0) & (int32(at + 1) < n1)
         v2_2 = (int32(at + 2) >= p0) & (int32(at + 2) < n1)
         v2_3 = (int32(at + 3) >= p0) & (int32(at + 3) < n1)
         offset2 = int32(i0 * s1 + at)
-        v3_0 = a1[offset2] if v2_0 else float32(0.0)
-        v3_1 = a1[int32(offset2 + 1)] if v2_1 else float32(0.0)
-        v3_2 = a1[int32(offset2 + 2)] if v2_2 else float32(0.0)
-        v3_3 = a1[int32(offset2 + 3)] if v2_3 else float32(0.0)
+        if v2_0 & v2_1 & v2_2 & v2_3:
+            v3_0, v3_1, v3_2, v3_3 = vload4(a1, offset2)
+        else:
+            v3_0 = a1[offset2] if v2_0 else float32(0.0)
+            v3_1 = a1[int32(offset2 + 1)] if v2_1 else float32(0.0)
+            v3_2 = a1[int32(offset2 + 2)] if v2_2 else float32(0.0)
+            v3_3 = a1[int32(offset2 + 3)] if v2_3 else float32(0.0)
         v4_0 = select(v0_0, v1_0, v3_0)
         v4_1 = select(v0_1, v1_1, v3_1)
         v4_2 = select(v0_2, v1_2, v3_2)
@@ -63,7 +69,10 @@ def kernel(a0, a1, a2, o0, n0, n1, p0, p1, p2, s0, s1, s2):
         if v5:
             v6_0, v6_1, v6_2, v6_3 = vload4(a2, offset3)
         else:
-            v6_0 = v6_1 = v6_2 = v6_3 = float32(1.0)
+            v6_0 = float32(1.0)
+            v6_1 = float32(1.0)
+            v6_2 = float32(1.0)
+            v6_3 = float32(1.0)
         v7_0 = v4_0 * v6_0
         v7_1 = v4_1 * v6_1
         v7_2 = v4_2 * v6_2

@@ -55,21 +55,21 @@ def kernel(a1, a0, o0, n0, n1, n2, s0, s1, s2):
         ata = int32(i2a * 4)
         r6 = float32(-INF)
         offset1 = int32(i1 * s0 + ata)
-        v0a_0, v0a_1, v0a_2, v0a_3 = vload4(a1, offset1)
-        v0a_0b = v0a_0 != 0
-        v0a_1b = v0a_1 != 0
-        v0a_2b = v0a_2 != 0
-        v0a_3b = v0a_3 != 0
+        v0a_0b, v0a_1b, v0a_2b, v0a_3b = vload4(a1, offset1)
+        v0a_0 = v0a_0b != 0
+        v0a_1 = v0a_1b != 0
+        v0a_2 = v0a_2b != 0
+        v0a_3 = v0a_3b != 0
         offset2 = int32(i0 * s1 + i1 * s2 + ata)
         v1a_0, v1a_1, v1a_2, v1a_3 = vload4(a0, offset2)
         v3a_0 = v1a_0 * float32(0.125)
         v3a_1 = v1a_1 * float32(0.125)
         v3a_2 = v1a_2 * float32(0.125)
         v3a_3 = v1a_3 * float32(0.125)
-        v5a_0 = select(v0a_0b, v3a_0, float32(-INF))
-        v5a_1 = select(v0a_1b, v3a_1, float32(-INF))
-        v5a_2 = select(v0a_2b, v3a_2, float32(-INF))
-        v5a_3 = select(v0a_3b, v3a_3, float32(-INF))
+        v5a_0 = select(v0a_0, v3a_0, float32(-INF))
+        v5a_1 = select(v0a_1, v3a_1, float32(-INF))
+        v5a_2 = select(v0a_2, v3a_2, float32(-INF))
+        v5a_3 = select(v0a_3, v3a_3, float32(-INF))
         if has_a:
             r6 = maximum(r6, maximum(maximum(v5a_0, v5a_1), maximum(v5a_2, v5a_3)))
         r6_16x = shuffle_xor(r6, 16)

@@ -133,7 +133,7 @@ def test_pointwise(pixels: int) -> None:
     check(Conv(2, 13, 29, Window(pixels, pixels, (1, 1)), 1, Epilogue(True, True, "relu")), None)
 
 
-@pytest.mark.parametrize("size", [(7, 7), (1, 3), (14, 14)])
+@pytest.mark.parametrize("size", [(7, 7), (1, 3), (14, 14), (1, 1)])
 def test_pointwise_by_pixels(size: tuple[int, int]) -> None:
     check(Conv(2, 70, 75, Window(*size, (1, 1)), 1, Epilogue(True, True, "relu")), "pixels")
 

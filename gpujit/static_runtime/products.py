@@ -1,0 +1,169 @@
+"""Matrix products as native steps: ``linear``, ``mm``, ``bmm``, ``addmm`` and ``matmul`` through the gemm template.
+
+Constant weights are packed once, whatever the number of plans that use them.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from gpujit.ir.dtypes import FLOAT32
+from gpujit.ir.graph import Node, Value
+from gpujit.kernels.templates import gemm
+from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.static_runtime.native import Made, of_template
+from gpujit.static_runtime.places import Place, Strides
+from gpujit.support.errors import ArgumentError, InternalError
+
+# A matrix that is no constant is packed on the way. For few rows that is as much work as the product: above so many
+# numbers it is left to the library.
+FEW_ROWS, LARGE = 4, 4096
+
+
+class Operand(NamedTuple):
+    """A matrix, or several of them: the tensor, with shape and strides in elements as the product sees them."""
+
+    value: Value
+    shape: tuple[int, ...]
+    steps: Strides
+
+    @property
+    def turned(self) -> Operand:
+        """Rows and columns exchanged."""
+        return Operand(self.value, (*self.shape[:-2], *self.shape[:-3:-1]), (*self.steps[:-2], *self.steps[:-3:-1]))
+
+
+class Product(NamedTuple):
+    """``left @ right + bias``."""
+
+    left: Operand
+    right: Operand
+    bias: Value | None = None
+
+
+def native_product(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
+    """The native step of a node that is a product of float32 matrices; None for others."""
+    reader = _READERS.get(node.kind)
+    if reader is None or result.dtype != FLOAT32:
+        return None
+    found = reader(node, place_of)
+    if found is None:
+        return None
+    bias = None
+    if found.bias is not None:
+        if not found.bias.is_constant:
+            return None
+        bias = found.bias.constant()
+        if bias.dtype != FLOAT32 or bias.shape != result.shape[-1:]:
+            return None
+    try:
+        return _made(found, bias, result)
+    except (ArgumentError, InternalError):
+        return None
+
+
+def _made(product: Product, bias: np.ndarray | None, result: Place) -> Made | None:
+    left, right = product.left, product.right
+    m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
+    if right.shape[-2] != k or result.shape[-1] != n:
+        return None
+    batch = left.shape[:-2]
+    if len(right.shape) == 2:
+        # One matrix for all: the rows of the left ones are rows of one, when they lie evenly.
+        while batch and (left.steps[-3] == left.steps[-2] * m or batch[-1] == 1):
+            m *= batch[-1]
+            left = Operand(left.value, (*batch[:-1], m, k), (*left.steps[:-3], left.steps[-2], left.steps[-1]))
+            batch = batch[:-1]
+        right = Operand(right.value, (*batch, k, n), (*[0] * len(batch), *right.steps))
+    elif right.shape[:-2] != batch:
+        return None
+    if len(batch) > 2 or prod(result.shape) != prod(batch) * m * n or not prod(result.shape) or not k:
+        return None
+    is_pair = len(batch) == 2
+    described = gemm.Gemm(
+        m, n, k, _strides(left), (batch[1] * m * n, m * n, n, 1) if is_pair else (m * n, 0, n, 1),
+        batch=prod(batch), inner=batch[1] if is_pair else 1, epilogue=Epilogue(bias=bias is not None),
+    )  # fmt: skip
+    if right.value.is_constant:
+        if any(right.steps[:-2]):
+            return None
+        weights = right.value.constant()
+        matrix = np.lib.stride_tricks.as_strided(weights, (k, n), tuple(s * 4 for s in right.steps[-2:]))
+        packed = _packed(weights, matrix, gemm.plan(described).tile)
+        return of_template(gemm.bind(described, matrix, bias, packed), 1), [left.value]
+    if m < FEW_ROWS and k * n > LARGE:
+        return None
+    pair = described._replace(b=_strides(right))
+    return of_template(gemm.bind(pair, None, bias), 1), [left.value, right.value]
+
+
+def _strides(x: Operand) -> tuple[int, int, int, int]:
+    """Outer, inner, and those of a matrix."""
+    outer, inner = ((0, 0, *x.steps[:-2])[-2:]) if len(x.steps) != 3 else (x.steps[0], 0)
+    return outer, inner, x.steps[-2], x.steps[-1]
+
+
+# Packed weights -------------------------------------------------------------------------------------------------------
+
+_packs: dict[tuple[int, int, Strides], tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
+_lock = threading.Lock()
+
+
+def _packed(weights: np.ndarray, matrix: np.ndarray, tile: int) -> np.ndarray:
+    """The weights as the template reads them, kept as long as the weights are."""
+    key = (id(weights), tile, matrix.strides)
+    with _lock:
+        found = _packs.get(key)
+    if found is not None and found[0]() is weights:
+        return found[1]
+    packed = gemm.pack(matrix, tile)
+    with _lock:
+        _packs[key] = weakref.ref(weights, lambda _: _packs.pop(key, None)), packed
+    return packed
+
+
+# Operators ------------------------------------------------------------------------------------------------------------
+
+
+def _operand(value: Value, place_of: Callable[[Value], Place | None], least: int = 2) -> Operand | None:
+    place = place_of(value)
+    if place is None or place.dtype != FLOAT32 or place.steps is None or len(place.shape) < least:
+        return None
+    return Operand(value, place.shape, place.steps)
+
+
+def _linear(node: Node, place_of: Callable[[Value], Place | None]) -> Product | None:
+    x, w, bias = node.inputs
+    left, right = _operand(x, place_of), _operand(w, place_of)
+    if left is None or right is None or len(right.shape) != 2:
+        return None
+    no_bias = bias.is_constant and bias.constant() is None
+    return Product(left, right.turned, None if no_bias else bias)
+
+
+def _plain(node: Node, place_of: Callable[[Value], Place | None]) -> Product | None:
+    left, right = _operand(node.inputs[0], place_of), _operand(node.inputs[1], place_of)
+    return None if left is None or right is None else Product(left, right)
+
+
+def _addmm(node: Node, place_of: Callable[[Value], Place | None]) -> Product | None:
+    bias, x, w, beta, alpha = node.inputs
+    if not all(v.is_constant and v.constant() == 1 for v in (beta, alpha)):
+        return None
+    left, right = _operand(x, place_of), _operand(w, place_of)
+    return None if left is None or right is None else Product(left, right, bias)
+
+
+_READERS = {
+    "aten::linear": _linear,
+    "aten::mm": _plain,
+    "aten::bmm": _plain,
+    "aten::matmul": _plain,
+    "aten::addmm": _addmm,
+}
