@@ -36,6 +36,7 @@ MODULE = [
     "code",
     "double",
     "eval",
+    "explain",
     "float",
     "graph",
     "half",
@@ -61,6 +62,7 @@ def test_public_names_are_exactly_these() -> None:
     assert sorted(n for n in vars(gpujit.ScriptModule) if not n.startswith("_")) == MODULE
     assert sorted(n for n in vars(gpujit.ScriptMethod) if not n.startswith("_")) == [
         "code",
+        "explain",
         "graph",
         "inlined_graph",
         "name",

@@ -51,10 +51,13 @@ def _store() -> cache.Store:
     return cache.Store(folder, config.cache_limit)
 
 
+_KINDS = {cache.KERNEL: "kernel", cache.PACK: "plan", cache.TUNED: "tile"}
+
+
 def _list(store: cache.Store) -> tuple[Any, str]:
     entries = sorted(store.entries(), key=lambda e: -e.used)
     rows = [
-        {"key": e.key, "kind": "plan" if e.kind == cache.PACK else "kernel", "bytes": e.size, "used": e.used}
+        {"key": e.key, "kind": _KINDS[e.kind], "bytes": e.size, "used": e.used}
         | {"what": _what(e), "files": [str(p) for p in e.files]}
         for e in entries
     ]
@@ -73,6 +76,8 @@ def _what(entry: cache.Entry) -> str:
     source = entry.source()
     if entry.kind == cache.PACK:
         return f"{max(source.count(chr(10)) - 1, 0)} kernels"
+    if entry.kind == cache.TUNED:
+        return "a tile that was measured"
     operations = []
     for line in source.splitlines():
         # ``;   %2: float32 = exp %1``

@@ -6,26 +6,26 @@ and come back" takes one operation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+
+import networkx as nx
 
 
 class Reach:
-    """Made of ``count`` vertices in a topological order and edges (before, after) along it."""
+    """Made of a graph whose vertices are numbered 0, 1, .. and whose edges lead from one to a later one."""
 
-    def __init__(self, count: int, edges: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, graph: nx.DiGraph[int]) -> None:
+        count = graph.number_of_nodes()
         self._own = [1 << v for v in range(count)]
         self._after = [0] * count
         self._before = [0] * count
         # A merged vertex is known by one of its numbers; the others lead to it.
         self._name = list(range(count))
-        following: list[list[int]] = [[] for _ in range(count)]
-        for a, b in edges:
-            following[a].append(b)
         for a in range(count - 1, -1, -1):
-            for b in following[a]:
+            for b in graph.successors(a):
                 self._after[a] |= self._after[b] | 1 << b
         for a in range(count):
-            for b in following[a]:
+            for b in graph.successors(a):
                 self._before[b] |= self._before[a] | 1 << a
 
     def name(self, vertex: int) -> int:

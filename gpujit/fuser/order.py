@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
+
+import networkx as nx
 
 from gpujit.ir.graph import Node, Value
 from gpujit.passes.alias import AliasAnalysis
@@ -56,23 +57,9 @@ def order_edges(nodes: Sequence[Node], alias: AliasAnalysis) -> list[tuple[Node,
     return found
 
 
-def ordered(vertices: Sequence[T], edges: Sequence[tuple[T, T]], key: Callable[[T], int]) -> list[T]:
+def ordered(vertices: Sequence[T], edges: Iterable[tuple[T, T]], key: Callable[[T], int]) -> list[T]:
     """A topological order, the smallest key first among those that may come next."""
-    following: dict[T, list[T]] = {v: [] for v in vertices}
-    missing = dict.fromkeys(vertices, 0)
-    for a, b in edges:
-        following[a].append(b)
-        missing[b] += 1
-    # Keys may be equal, vertices need not compare.
-    rank = {v: i for i, v in enumerate(vertices)}
-    ready = [(key(v), rank[v]) for v in vertices if not missing[v]]
-    heapq.heapify(ready)
-    found: list[T] = []
-    while ready:
-        vertex = vertices[heapq.heappop(ready)[1]]
-        found.append(vertex)
-        for after in following[vertex]:
-            missing[after] -= 1
-            if not missing[after]:
-                heapq.heappush(ready, (key(after), rank[after]))
-    return found
+    graph: nx.DiGraph[T] = nx.DiGraph()
+    graph.add_nodes_from(vertices)
+    graph.add_edges_from(edges)
+    return list(nx.lexicographical_topological_sort(graph, key=key))

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import networkx as nx
+
 from gpujit.fuser import cost
 from gpujit.fuser.convex import Reach
 from gpujit.fuser.copies import chain_to_copy
@@ -106,7 +108,10 @@ class _Partitioner:
             elif reason:
                 self.result.refusals.append(Refusal(node, reason))
         if self.unit_of:
-            self.reach = Reach(len(self.position), self.dependences())
+            graph: nx.DiGraph[int] = nx.DiGraph()
+            graph.add_nodes_from(range(len(self.position)))
+            graph.add_edges_from(self.dependences())
+            self.reach = Reach(graph)
             self.merge_readers()
             self.merge_siblings()
             self.merge_small()

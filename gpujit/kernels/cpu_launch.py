@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from gpujit.kernels import supply
-from gpujit.kernels.cpu_nest import NestCall, plan_nest
+from gpujit.kernels.autotune import tuned
+from gpujit.kernels.cpu_nest import BY_RULE, Geometry, NestCall, plan_nest
 from gpujit.kernels.target import host
 from gpujit.kernels.team import READS_OBJECTS, alone, caller, team
 from gpujit.kernels.tile import Check, TileProgram
+from gpujit.support.config import config
 from gpujit.support.errors import InternalError, OpError
 
 # Elements times instructions below which a kernel runs on the caller's thread: a million takes 12 to 40 us there, and
 # waking the team takes 40 to 60.
 WORTH_A_TEAM = 2_000_000
 MAX_PLANNED = 512
-
-
-class Geometry(NamedTuple):
-    """What decides how a program runs: strides in elements, sizes and parameters."""
-
-    program: TileProgram
-    inputs: tuple[tuple[int, ...], ...]
-    outputs: tuple[tuple[int, ...], ...]
-    sizes: tuple[int, ...]
-    params: tuple[int, ...]
 
 
 # What ``prepare`` has planned, by the program's identity and the rest; bound kernels take it from here.
@@ -38,7 +30,9 @@ _planned: dict[Any, tuple[Geometry, NestCall]] = {}
 def plan(geometry: Geometry) -> NestCall:
     """How this machine runs a program on arrays of such strides. Raises NotRendered."""
     found = _planned.pop((id(geometry.program), *geometry[1:], host().width), None)
-    return found[1] if found is not None else plan_nest(*geometry, host().width)
+    if found is not None:
+        return found[1]
+    return plan_nest(*geometry, host().width, tuned(geometry) if config.autotune else BY_RULE)
 
 
 def prepare(geometries: Iterable[Geometry]) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from gpujit.ir.scalar import HEAVY_COST, SCALAR_OPS
 from gpujit.kernels.cpu_ops import held
@@ -34,6 +35,28 @@ CHUNK_FAR, CHUNK = 512, 16_384
 MAX_UNROLL, REGISTERS = 4, 28
 # Rows shorter than this have lanes across rows instead, when there are enough rows.
 SHORT_ROW = 12
+
+
+class Geometry(NamedTuple):
+    """What decides how a program runs: strides in elements, sizes and parameters."""
+
+    program: TileProgram
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+    sizes: tuple[int, ...]
+    params: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What may be chosen freely: the lanes' dim, vectors side by side, elements of a chunk; None: by rule."""
+
+    lane: int | None = None
+    unroll: int | None = None
+    chunk: int | None = None
+
+
+BY_RULE = Tile()
 
 
 @dataclass(frozen=True)
@@ -160,8 +183,12 @@ def plan_nest(
     sizes: Sequence[int],
     params: Sequence[int],
     floats: int,
+    tile: Tile = BY_RULE,
 ) -> NestCall:
-    """The nest for arrays of these strides (in elements) on a machine whose registers hold ``floats`` float32."""
+    """The nest for arrays of these strides (in elements) on a machine whose registers hold ``floats`` float32.
+
+    ``tile`` overrules what the rules would choose; its lane is a dim of the merged program.
+    """
     merged = collapse(program, inputs, outputs, sizes)
     p, sizes = merged.program, merged.sizes
     ins, outs = list(inputs), list(outputs)
@@ -171,16 +198,16 @@ def plan_nest(
     if not p.dims:
         p, sizes = with_a_dim(p), (1,)
     found = accesses(p, ins, outs, sizes, params)
-    lane = _lane(p, found, sizes)
+    lane = _lane(p, found, sizes) if tile.lane is None else tile.lane
     items = [i for i in (*p.body, *p.effects) if isinstance(i, (Load, Store))]
     classes = tuple(_class(i, a, lane) for i, a in zip(items, found, strict=True))
     width, unroll = _width(p, floats), 1
     nest = Nest(p, lane, classes, width, unroll)
-    nest = Nest(p, lane, classes, width, _unroll(nest, sizes[lane]))
+    nest = Nest(p, lane, classes, width, tile.unroll or _unroll(nest, sizes[lane]))
     known = {(SIZE, k): n for k, n in enumerate(sizes)} | {(PARAM, k): n for k, n in enumerate(params)}
     words: list[int] = [0] * len(p.inputs) + [0] * len(p.outputs)
     far = any(c[0] == STEPS for c in classes)
-    chunk = nest.width * nest.unroll if nest.across_rows else CHUNK_FAR if far else CHUNK
+    chunk = nest.width * nest.unroll if nest.across_rows else tile.chunk or (CHUNK_FAR if far else CHUNK)
     words += [0, 0, chunk, nest.scratch_bytes(sizes), *sizes, *params]
     for item, access in zip(items, found, strict=True):
         strides = (outs if isinstance(item, Store) else ins)[item.array]

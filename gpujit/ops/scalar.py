@@ -238,8 +238,8 @@ def greatest(a: Number, b: Number) -> Number:
 
 
 for _name, _choose in (("min", least), ("max", greatest)):
-    _ints, _floats = "int(int a, int b) -> int", "float(float a, float b) -> float"
-    declare(f"prim::{_name}", _choose, _ints, _floats, never_raises=True)
+    _of_ints, _of_floats = "int(int a, int b) -> int", "float(float a, float b) -> float"
+    declare(f"prim::{_name}", _choose, _of_ints, _of_floats, never_raises=True)
     mixed(f"prim::{_name}", _choose, "float")
     declare(f"prim::{_name}", by_kind(_choose, _choose), "(Scalar a, Scalar b) -> Scalar")
 

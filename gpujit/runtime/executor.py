@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.fuser.fuse import FUSION_GROUP, Fused, fuse
-from gpujit.fuser.partition import Refusal
+from gpujit.fuser.report import describe
 from gpujit.ir.graph import Graph, Node
 from gpujit.ir.module import Function
 from gpujit.passes import pipeline
@@ -35,6 +35,8 @@ log = logging.getLogger("gpujit.fuser")
 
 # Plans kept for one function, the least recently used one is dropped.
 MAX_PLANS = 64
+# Plans of one kind of inputs, which differ in what they assume about attributes.
+MAX_VARIANTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,11 @@ class Executor:
 
     def plan_for(self, values: list[Any]) -> Plan | None:
         """The plan that runs these values, made when there is none yet; None when they are left to the interpreter."""
-        key = tuple([_key(v) for v in values[1:]])
+        try:
+            key = tuple([_key(v) for v in values[1:]])
+        except TypeError:
+            # A value that can only be told from others by where it lies; nothing can be assumed about it.
+            return None
         entry = self._entries.get(key)
         if entry is not None:
             for plan in entry.plans:
@@ -131,6 +137,9 @@ class Executor:
             return None
         entry.plans.append(plan)
         self.counters.made += 1
+        if len(entry.plans) > MAX_VARIANTS:
+            del entry.plans[0]
+            self.counters.dropped += 1
         self._entries.move_to_end(key)
         while len(self._entries) > MAX_PLANS:
             self._entries.popitem(last=False)
@@ -187,7 +196,7 @@ _RUN = Interpreter(Lowerer(np)).run
 
 
 def _key(value: Any) -> Any:
-    """Equal for values that one plan may serve, as far as they decide it."""
+    """Equal for values that one plan may serve, as far as they decide it. Raises TypeError for one without a hash."""
     kind = type(value)
     if kind is np.ndarray:
         return value.dtype, value.shape
@@ -197,10 +206,7 @@ def _key(value: Any) -> Any:
         return kind, tuple([(k, _key(v)) for k, v in value.items()])
     if kind is float or kind is complex:
         return kind, repr(value)
-    try:
-        hash(value)
-    except TypeError:
-        return kind, id(value)
+    hash(value)
     return kind, value
 
 
@@ -211,19 +217,4 @@ def _holds(plan: Plan, values: list[Any]) -> bool:
 
 def explain(plan: Plan) -> str:
     """What a plan fused and what it did not, a line each with the source it comes from."""
-    lines = []
-    groups = [n for n in plan.graph.all_nodes() if n.kind == FUSION_GROUP]
-    for number, node in enumerate(groups):
-        inner = [
-            n for n in node.attributes["Subgraph"].all_nodes() if "::" in n.kind and not n.kind.startswith("prim::")
-        ]
-        names = ", ".join(n.kind.partition("::")[2] for n in inner)
-        lines.append(f"group {number}: {names}  ({plan.steps[node].saved_bytes} bytes of memory traffic saved)")
-        lines += [f"  {n.kind} at {n.source}" for n in inner if n.source is not None]
-    lines += [_refusal(r) for r in plan.fused.refusals]
-    return "\n".join(lines)
-
-
-def _refusal(refusal: Refusal) -> str:
-    place = f" at {refusal.node.source}" if refusal.node.source is not None else ""
-    return f"not fused: {refusal.node.kind}{place}: {refusal.reason}"
+    return describe((n for n in plan.graph.all_nodes() if n.kind == FUSION_GROUP), plan.fused.refusals)

@@ -47,7 +47,7 @@ class Lowerer:
         self.xp = xp
         self.rules = rules or {}
         self._codes: dict[Function, bc.Code] = {}
-        # What runs a node in place of its own kernel; a fusion group without one runs its subgraph operator by operator.
+        # What runs a node in place of its own kernel; a fusion group without one runs its subgraph's operators.
         self.fused: Mapping[Node, Callable[..., Any]] = {}
 
     def find(self, function: Function) -> bc.Code | None:

@@ -8,7 +8,8 @@ import numpy as np
 
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Value
-from gpujit.kernels.cpu_launch import Geometry, prepare, strides_of
+from gpujit.kernels.cpu_launch import prepare, strides_of
+from gpujit.kernels.cpu_nest import Geometry
 
 Strides = tuple[int, ...]
 

@@ -25,7 +25,7 @@ _RUN, _TEAM, _FUNCTIONS, _BLOCKS, _COUNT, _ARRAYS, _TABLE, _KIND, OBJECTS = rang
 
 # The type ends the header of every object; behind it: data, rank, shape, strides, base, dtype.
 _HEAD = object.__basicsize__
-_TYPE, _DATA, _RANK, _SHAPE, _STRIDES, _DTYPE = _HEAD - 8, _HEAD, _HEAD + 8, _HEAD + 16, _HEAD + 24, _HEAD + 40
+_TYPE, DATA, _RANK, _SHAPE, _STRIDES, _DTYPE = _HEAD - 8, _HEAD, _HEAD + 8, _HEAD + 16, _HEAD + 24, _HEAD + 40
 
 _NAME = "gpujit_plan_enter"
 
@@ -98,7 +98,7 @@ dim.same:
   %d.next = add i64 %d, 1
   %d.more = icmp slt i64 %d.next, %rank
   br i1 %d.more, label %dim, label %place
-place:{_field("data", _DATA, "i64")}
+place:{_field("data", DATA, "i64")}
   br label %word
 word:
   %w = phi i64 [0, %place], [%w.next, %word]
@@ -144,7 +144,7 @@ def _reads_arrays() -> bool:
             return int(kind.from_address(of + offset).value or 0)  # type: ignore[attr-defined]
 
         pointer = ctypes.c_void_p
-        if word(_DATA, pointer) != x.__array_interface__["data"][0] or word(_RANK, ctypes.c_int32) != x.ndim:
+        if word(DATA, pointer) != x.__array_interface__["data"][0] or word(_RANK, ctypes.c_int32) != x.ndim:
             return False
         if word(_DTYPE, pointer) != id(x.dtype):
             return False

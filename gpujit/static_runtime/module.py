@@ -12,10 +12,11 @@ import numpy as np
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node
 from gpujit.runtime.lower import Lowerer
+from gpujit.static_runtime.arrays import arrays_in
 from gpujit.static_runtime.build import build
+from gpujit.static_runtime.makers import native_step
 from gpujit.static_runtime.native import Maker
 from gpujit.static_runtime.places import Strides, facts_of
-from gpujit.static_runtime.products import native_product
 from gpujit.static_runtime.run import StaticRuntime
 from gpujit.static_runtime.steps import Options, OutStep, StaticPlan
 from gpujit.support.config import current
@@ -67,7 +68,7 @@ class StaticModule:
         programs: of its fusion groups.
         lowerer: makes the code of whatever is not planned; its ``fused`` steps run groups without a kernel.
         options: what to do, see Options.
-        maker: makes native steps of other operators; of matrix products unless another one is given.
+        maker: makes native steps of operators that have templates; None leaves them to the interpreter.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class StaticModule:
         programs: Mapping[Node, Lowered],
         lowerer: Lowerer,
         options: Options = Options(),  # noqa: B008  # it is frozen
-        maker: Maker | None = native_product,
+        maker: Maker | None = native_step,
     ) -> None:
         self.graph, self.options = graph, options
         self._programs, self._lowerer, self._maker = programs, lowerer, maker
@@ -203,7 +204,7 @@ class StaticModule:
             value = plan.made_outputs.get(i)
             if target is None or value is None or not _fits(target, value) or plan.reads_attributes:
                 continue
-            others = [x for x in _all_arrays(values) if np.may_share_memory(x, target)]
+            others = [x for x in arrays_in(list(values)) if np.may_share_memory(x, target)]
             others += [x for x in plan.constants() if np.may_share_memory(x, target)]
             others += [x for k, x in enumerate(out) if k != i and x is not None and np.may_share_memory(x, target)]
             if not others:
@@ -231,14 +232,6 @@ class StaticModule:
 def _fits(target: np.ndarray, value: Any) -> bool:
     is_writable = target.flags.c_contiguous and target.flags.writeable and target.flags.aligned
     return type(target) is np.ndarray and is_writable and facts_of(value) == (target.shape, target.dtype)
-
-
-def _all_arrays(values: Any) -> list[np.ndarray]:
-    if isinstance(values, np.ndarray):
-        return [values]
-    if isinstance(values, dict):
-        values = list(values.values())
-    return [x for v in values for x in _all_arrays(v)] if isinstance(values, (list, tuple)) else []
 
 
 def _label(node: Node) -> str:

@@ -15,7 +15,8 @@ import numpy as np
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Node, Value
 from gpujit.ir.scalar import RecordError
-from gpujit.kernels.cpu_launch import BoundKernel, Geometry, prepare
+from gpujit.kernels.cpu_launch import BoundKernel, prepare
+from gpujit.kernels.cpu_nest import Geometry
 from gpujit.kernels.index import Index, dim
 from gpujit.kernels.schedule import passes
 from gpujit.kernels.templates.bound import BoundTemplate

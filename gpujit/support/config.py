@@ -66,7 +66,7 @@ class Settings:
         "GPUJIT_PASS_LIMIT", None, "stop changing graphs after so many changes, to find the one that is wrong", _number
     )
     simd_width: int | None = _switch(
-        "GPUJIT_SIMD_WIDTH", None, "floats in a vector of CPU kernels (1, 4, 8, 16); the machine's own when unset", _number
+        "GPUJIT_SIMD_WIDTH", None, "floats in a vector of CPU kernels (1, 4, 8, 16); by default the machine's", _number
     )
     check_kernels: bool = _switch(
         "GPUJIT_CHECK_KERNELS", False, "compare what every fused kernel computes with the NumPy renderer"
@@ -75,6 +75,9 @@ class Settings:
         "GPUJIT_CHECK_PLAN", False, "look for overlaps in planned memory and poison what is free, on every run"
     )
     disable: tuple[str, ...] = _switch("GPUJIT_DISABLE", (), "parts to leave out, by name: fuser, workers", _names)
+    autotune: bool = _switch(
+        "GPUJIT_AUTOTUNE", False, "measure several tiles for each new CPU kernel and keep the fastest; takes seconds"
+    )
     threads: int | None = _switch(
         "GPUJIT_THREADS", None, "threads of fused kernels and plans; by default what affinity and quota allow", _number
     )
@@ -96,7 +99,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
             try:
                 values[f.name] = f.metadata["read"](environment[variable])
             except ValueError:
-                raise ArgumentError(f"{variable}={environment[variable]!r} is no value for it: {f.metadata['help']}") from None
+                found = environment[variable]
+                raise ArgumentError(f"{variable}={found!r} is no value for it: {f.metadata['help']}") from None
     return Settings(**values)
 
 

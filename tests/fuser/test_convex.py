@@ -20,10 +20,10 @@ def merges(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]], list[tuple[int,
 @given(merges())
 def test_against_networkx(case: tuple[int, list[tuple[int, int]], list[tuple[int, int]]]) -> None:
     count, edges, pairs = case
-    reach = Reach(count, edges)
-    graph = nx.DiGraph()
+    graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(range(count))
     graph.add_edges_from(edges)
+    reach = Reach(graph)
     for a, b in pairs:
         a, b = reach.name(a), reach.name(b)
         if a == b:

@@ -59,7 +59,8 @@ def test_no_arrays_at_all() -> None:
 @pytest.mark.parametrize(
     "x",
     [
-        BASE[:2], BASE[..., None], BASE[0], BASE.astype(np.float64), BASE.view(np.int32), BASE.astype(">f4"), BASE[::-1],
+        BASE[:2], BASE[..., None], BASE[0], BASE.astype(np.float64), BASE.view(np.int32), BASE.astype(">f4"),
+        BASE[::-1],
         BASE.transpose(1, 0, 2), WIDE, BASE.view(np.recarray), None, [BASE], 3,
     ],
     ids=lambda x: type(x).__name__,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.tile_text import parse_program
-from gpujit.static_runtime import decide, run
+from gpujit.static_runtime import arrays, decide
 from gpujit.static_runtime.native import Made, compiled, request
 from gpujit.static_runtime.places import Place
 from gpujit.static_runtime.products import native_product
@@ -220,7 +222,7 @@ def test_no_memory_is_an_error_with_the_size(monkeypatch: pytest.MonkeyPatch) ->
     real = np.empty
 
     def empty(shape: Any, *more: Any, **named: Any) -> np.ndarray:
-        if shape == plan.arena.size + run.ALIGN:
+        if shape == plan.arena.size + arrays.ALIGN:
             raise MemoryError
         return real(shape, *more, **named)
 
@@ -417,6 +419,22 @@ def test_in_place_writes_reach_planned_values_and_inputs() -> None:
         y = np.maximum(X @ W, 0)
         np.testing.assert_allclose(result, -y, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(x, X + y @ W, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("maker", [None, native_product])
+def test_arenas_go_with_the_module(maker: Any) -> None:
+    module = from_text(LAYERS, EVERYTHING, maker)
+    module.run([X, W])
+    gc.collect()
+    gc.disable()
+    try:
+        module.run([X, W])
+        runtime = module.runtime([X, W])
+        memory = weakref.ref(runtime.memory)
+        del module, runtime
+        assert memory() is None
+    finally:
+        gc.enable()
 
 
 def test_the_graph_itself_is_not_changed() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
@@ -12,11 +11,11 @@ from gpujit.kernels import supply
 from gpujit.kernels.native import TIDY, Library
 from gpujit.kernels.target import host
 from gpujit.kernels.team import alone, caller, team
+from gpujit.support.errors import ArgumentError
 
 LINE = 64
-LIMIT = 4096
 
-_kernels: OrderedDict[Hashable, Library] = OrderedDict()
+_kernels: dict[Hashable, Library] = {}
 _lock = threading.Lock()
 
 
@@ -84,9 +83,13 @@ class BoundTemplate:
         self._places = [self.slots[name] for name in self.arrays]
 
     def __call__(self, *arrays: np.ndarray) -> None:
-        """Run on arrays of the geometry that was bound, in the order of ``arrays``."""
+        """Run on arrays of the geometry that was bound, in the order of ``arrays``. Raises ArgumentError for other
+        types.
+        """
         block = self.words.copy()
         for place, x in zip(self._places, arrays, strict=True):
+            if x.dtype != np.float32:
+                raise ArgumentError(f"a template for float32 got {x.dtype}")
             block[place] = x.__array_interface__["data"][0]
         parts, workers = 1, alone()
         if not self.is_small:

@@ -24,6 +24,8 @@ SLOTS = (
     "images", "groups", "channels", "filters", "tap_count", "pixels", "panels", "chunks", "chunk", "blocks",
     *PLANE_SLOTS, "scratch", "scratch_bytes",
 )  # fmt: skip
+# Floats of weights ahead of which the next ones are asked for.
+AHEAD = 1024
 
 
 class DenseSpec(NamedTuple):
@@ -117,37 +119,73 @@ def _write(k: TemplateBody, spec: DenseSpec) -> None:
                     [source, planes],
                     lambda k, source, target: write_channels(k, source, target, spec.lanes, spec.stride_x),
                 )
-        with k.builder.if_then(unless_current(k, packed, above)):
-            if spec.segments:
+        is_new = unless_current(k, packed, above)
+        if spec.segments:
+            with k.builder.if_then(is_new):
                 k.outline("pack", [planes, panel_at, panel], lambda k, *given: _pack_pieces(k, spec, *given))
-            else:
-                k.outline("pack", [source, panel_at, panel], lambda k, *given: _pack_plain(k, spec, *given))
         first = panel * spec.tile
         weights = k.at(k.array("weights"), group * blocks * depth * spec.rows)
         target = index * filters * pixels + first
         start = chunk * k.word("chunk")
         with k.loop(start, k.smaller(start + k.word("chunk"), blocks)) as block:
             w = k.at(weights, block * depth * spec.rows)
-            # The image's next panel, whose lines lie far apart, comes nearer with the first blocks of filters.
-            number = block - start
-            is_first = number < spec.vectors
-            ahead = k.builder.select(is_first.value, k.at(source, first + spec.tile + number * spec.lanes), k.at(w, 0))
-            apart = k.e.select(is_first, pixels, spec.rows)
-
-            def right(i: Vector, v: int) -> Vector:
-                if v == 0 and not spec.segments:
-                    k.fetch(ahead, i * apart)
-                return k.floats(panel_at, i * spec.tile + v * spec.lanes, spec.lanes)
-
-            sums = multiply_tile(
-                k, spec.rows, spec.vectors, spec.lanes, depth, lambda i, r: k.floats(w, i * spec.rows + r, 1), right
-            )
-            for r, row in enumerate(sums):
-                for v, value in enumerate(row):
-                    k.put(buffer, r * spec.tile + v * spec.lanes, value)
+            if spec.segments:
+                _multiply(k, spec, w, panel_at, buffer, depth)
+            else:
+                line = k.at(source, first)
+                is_first = k.builder.and_(is_new, (block == start).value)
+                with k.builder.if_else(is_first) as (then, otherwise):
+                    with then:
+                        _multiply(k, spec, w, panel_at, buffer, depth, line, pixels - first)
+                    with otherwise:
+                        # The image's next panel, whose lines lie far apart, comes nearer.
+                        number = k.smaller(block - start, spec.vectors) - 1
+                        ahead = k.at(line, number * spec.lanes + spec.tile)
+                        _multiply(k, spec, w, panel_at, buffer, depth, ahead=ahead)
             filter_ = block * spec.rows
             given = [buffer, k.smaller(filters - filter_, spec.rows), target, filter_, pixels - first, group * filters]
             k.outline("finish", given, lambda k, *given: _finish(k, spec, *given))
+
+
+def _multiply(
+    k: TemplateBody,
+    spec: DenseSpec,
+    w: ir.Value,
+    panel: ir.Value,
+    buffer: ir.Value,
+    depth: Vector,
+    image: ir.Value | None = None,
+    count: Vector | None = None,
+    ahead: ir.Value | None = None,
+) -> None:
+    """A block of filters times the panel, to the buffer.
+
+    With an ``image`` the panel is made on the way from what lies there, ``count`` pixels of each channel. Lines of the
+    image ``ahead`` are asked for.
+    """
+    lanes, pixels = spec.lanes, k.word("pixels")
+    masks = []
+    if count is not None:
+        masks = [k.e.tail_mask(k.larger(count - v * lanes, 0), lanes) for v in range(spec.vectors)]
+
+    def right(i: Vector, v: int) -> Vector:
+        if v == 0:
+            k.e.prefetch(w, (i * spec.rows + AHEAD).value, "float32")
+            if ahead is not None:
+                k.fetch(ahead, i * pixels)
+        place = i * spec.tile + v * lanes
+        if image is None:
+            return k.floats(panel, place, lanes)
+        x = k.floats(image, i * pixels + v * lanes, lanes, masks[v])
+        k.put(panel, place, x)
+        return x
+
+    sums = multiply_tile(
+        k, spec.rows, spec.vectors, lanes, depth, lambda i, r: k.floats(w, i * spec.rows + r, 1), right
+    )
+    for r, row in enumerate(sums):
+        for v, value in enumerate(row):
+            k.put(buffer, r * spec.tile + v * lanes, value)
 
 
 def _finish(
@@ -206,16 +244,6 @@ def finish_row(
         other = k.floats(residual, at + v * lanes, lanes, mask) if epilogue.residual else None
         value = epilogue.apply(k.e, k.floats(sums, v * lanes, lanes), bias, other)
         k.put(out, at + v * lanes, value, mask)
-
-
-def _pack_plain(k: TemplateBody, spec: DenseSpec, source: ir.Value, panel_at: ir.Value, panel: Vector) -> None:
-    """Pixels of all channels in a row."""
-    pixels, first = k.word("pixels"), panel * spec.tile
-    masks = [k.e.tail_mask(pixels - first - v * spec.lanes, spec.lanes) for v in range(spec.vectors)]
-    with k.loop(0, k.word("channels")) as c:
-        for v, mask in enumerate(masks):
-            at = c * pixels + first + v * spec.lanes
-            k.put(panel_at, c * spec.tile + v * spec.lanes, k.floats(source, at, spec.lanes, mask))
 
 
 def _pack_pieces(k: TemplateBody, spec: DenseSpec, planes: ir.Value, panel_at: ir.Value, panel: Vector) -> None:

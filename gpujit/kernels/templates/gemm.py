@@ -106,10 +106,8 @@ def _write(k: TemplateBody, spec: GemmSpec) -> None:
             rows = [k.at(a_at, k.smaller(m + r, last) * k.word("a_m")) for r in range(spec.rows)]
 
             def right(i: Vector, v: int) -> Vector:
-                if v == 0 and spec.source == "packed" and spec.rows <= 4:
-                    k.e.prefetch(panel_at, (i * tile + AHEAD).value, "float32")
-                    if tile * 4 > 64:
-                        k.e.prefetch(panel_at, (i * tile + AHEAD + 16).value, "float32")
+                if spec.source == "packed":
+                    k.e.prefetch(panel_at, (i * tile + (AHEAD + v * spec.lanes)).value, "float32")
                 return k.floats(panel_at, i * tile + v * spec.lanes, spec.lanes)
 
             step = k.word("a_k")
@@ -300,7 +298,7 @@ def register_tile(m: int, n: int, lanes: int) -> tuple[int, int]:
 # vector registers with AVX-512, else 16.
 TILES = {
     True: [(r, v) for v, most in ((1, 10), (2, 10), (3, 8), (4, 6)) for r in range(1, most + 1)],
-    False: [(r, v) for v, most in ((1, 10), (2, 5), (3, 4)) for r in range(1, most + 1)],
+    False: [(r, v) for v, most in ((1, 8), (2, 5), (3, 4)) for r in range(1, most + 1)],
 }
 
 

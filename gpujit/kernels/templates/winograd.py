@@ -28,6 +28,8 @@ SLOTS = (
     "pitch", "plane_size", "scratch", "scratch_bytes",
 )  # fmt: skip
 
+# Floats of weights ahead of which the next ones are asked for.
+AHEAD = 1024
 # For each m, the transform of weights (G), as in the source. Those of inputs and outputs are spelled out below.
 WEIGHTS = {
     2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
@@ -223,10 +225,16 @@ def _products(
             w = k.at(k.array("weights"), (p * blocks + block) * channels * spec.rows)
             with k.loop(0, k.word("panels")) as panel:
                 right = k.at(inputs, panel * spec.tile)
+
+                def number(i: Vector, v: int, right: ir.Value = right, w: ir.Value = w) -> Vector:
+                    # Few products for each weight: they come from far away, one line after the other.
+                    if v == 0 and spec.vectors <= 2:
+                        k.e.prefetch(w, (i * spec.rows + AHEAD).value, "float32")
+                    return k.floats(right, i * stride + v * spec.lanes, spec.lanes)
+
                 sums = multiply_tile(
                     k, spec.rows, spec.vectors, spec.lanes, channels,
-                    lambda i, r: k.floats(w, i * spec.rows + r, 1),
-                    lambda i, v: k.floats(right, i * stride + v * spec.lanes, spec.lanes),
+                    lambda i, r: k.floats(w, i * spec.rows + r, 1), number,
                 )  # fmt: skip
                 at = k.at(outputs, (block - first) * spec.rows * stride + panel * spec.tile)
                 for r, row in enumerate(sums):

@@ -61,7 +61,7 @@ def check(conv: Conv, method: str | None, seed: int = 0, accuracy: int = 1, alon
 pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(
     images=st.integers(1, 2),
     groups=st.integers(1, 3),
@@ -83,7 +83,7 @@ def test_any_geometry(
     check(Conv(images, channels * groups, filters * groups, window, groups, Epilogue(bias=True)), method)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=18, deadline=None)
 @given(
     images=st.integers(1, 2),
     channels=st.integers(1, 20),

@@ -51,7 +51,7 @@ def check(conv: TransposedConv) -> None:
     assert np.isnan(room).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     images=st.integers(1, 2),
     groups=st.integers(1, 2),

@@ -155,6 +155,8 @@ def test_equal_specs_give_equal_text() -> None:
 def test_what_cannot_be_computed_is_refused() -> None:
     with pytest.raises(ArgumentError, match="nothing to compute"):
         plan(Gemm(0, 2, 2, (0, 0, 2, 1), (0, 0, 2, 1)))
+    with pytest.raises(ArgumentError, match="float32 got float64"):
+        bind(Gemm(2, 2, 2, (0, 0, 2, 1), (0, 0, 2, 1)), np.ones((2, 2), np.float32))(np.ones((2, 2)), np.ones((2, 2)))
     with pytest.raises(ArgumentError, match="one of the two must be 1"):
         plan(Gemm(2, 2, 2, (0, 0, 2, 1), (0, 0, 2, 1), (0, 0, 4, 2)))
     with pytest.raises(ArgumentError, match="there are relu"):

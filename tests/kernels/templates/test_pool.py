@@ -46,7 +46,7 @@ def check(pool: Pool, x: np.ndarray) -> None:
     assert np.isnan(room[[0, -1]]).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     kind=st.sampled_from(["max", "mean"]),
     images=st.integers(1, 3),

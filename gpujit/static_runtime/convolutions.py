@@ -1,0 +1,119 @@
+"""Convolutions as native steps: ``conv1d``, ``conv2d`` and what is traced of them, through the conv templates."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpujit.ir.dtypes import FLOAT32
+from gpujit.ir.graph import Node, Value
+from gpujit.kernels.templates import conv
+from gpujit.kernels.templates.bound import BoundTemplate
+from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.planes import Window
+from gpujit.passes.nodes import known
+from gpujit.static_runtime.native import Made, of_template
+from gpujit.static_runtime.places import Place, contiguous
+from gpujit.support.errors import ArgumentError, InternalError
+
+
+class Arguments(NamedTuple):
+    """What a convolution is called with, lists as they are."""
+
+    x: Value
+    weights: Value
+    bias: Value
+    stride: Any
+    padding: Any
+    dilation: Any
+    groups: Any
+
+
+def native_convolution(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
+    """The native step of a float32 convolution of contiguous images with constant weights; None for others."""
+    found = _arguments(node)
+    if found is None or not found.weights.is_constant or not found.bias.is_constant:
+        return None
+    x, weights, bias = place_of(found.x), found.weights.constant(), found.bias.constant()
+    if x is None or x.dtype != FLOAT32 or x.strides != contiguous(x.shape, x.dtype) or result.dtype != FLOAT32:
+        return None
+    if weights.dtype != FLOAT32 or (bias is not None and bias.dtype != FLOAT32):
+        return None
+    rank = len(x.shape) - 2
+    if rank not in (1, 2) or weights.ndim != rank + 2 or len(result.shape) != rank + 2:
+        return None
+    numbers = [_pair(v, rank, first) for v, first in ((found.stride, 1), (found.padding, 0), (found.dilation, 1))]
+    if any(n is None for n in numbers) or type(found.groups) is not int:
+        return None
+    stride, padding, dilation = (n or (0, 0) for n in numbers)
+    height, width = (1, x.shape[2]) if rank == 1 else x.shape[2:]
+    matrix = weights.reshape(*weights.shape[:2], 1, weights.shape[2]) if rank == 1 else weights
+    window = Window(height, width, matrix.shape[2:], stride, padding, dilation)
+    described = conv.Conv(
+        x.shape[0], x.shape[1], matrix.shape[0], window, found.groups, Epilogue(bias=bias is not None)
+    )
+    wanted = window.output[1:] if rank == 1 else window.output
+    if result.shape != (x.shape[0], matrix.shape[0], *wanted):
+        return None
+    try:
+        bound = conv.bind(described, matrix, bias)
+    except (ArgumentError, InternalError):
+        return None
+    _share(bound, weights)
+    return of_template(bound, 1), [found.x]
+
+
+def _pair(numbers: Any, rank: int, first: int) -> tuple[int, int] | None:
+    """A list of one or two ints as (y, x); ``first`` is what the missing dim has."""
+    if not isinstance(numbers, list) or any(type(n) is not int for n in numbers) or len(numbers) not in (1, rank):
+        return None
+    if rank == 1:
+        return first, numbers[0]
+    return numbers[0], numbers[-1]
+
+
+def _arguments(node: Node) -> Arguments | None:
+    """The arguments of a node that is a convolution, and none that is transposed."""
+    inputs = node.inputs
+    name = None if node.schema is None else node.schema.full_name
+    if name in ("aten::conv1d", "aten::conv2d"):
+        x, weights, bias, stride, padding, dilation, groups = inputs
+    elif node.kind == "aten::_convolution":
+        x, weights, bias, stride, padding, dilation, transposed, _, groups = inputs[:9]
+        if known(transposed) is not False:
+            return None
+    else:
+        return None
+    return Arguments(x, weights, bias, known(stride), known(padding), known(dilation), known(groups))
+
+
+# Packed weights -------------------------------------------------------------------------------------------------------
+
+_packs: dict[tuple[Any, ...], tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
+_lock = threading.Lock()
+
+
+def _share(bound: BoundTemplate, weights: np.ndarray) -> None:
+    """Have kernels of the same weights use one copy of what was made of them."""
+    for name, mine in list(bound.constants.items()):
+        key = (id(weights), name, mine.shape, mine.dtype)
+        with _lock:
+            found = _packs.get(key)
+        if found is not None and found[0]() is weights and _is_same(found[1], mine):
+            bound.constants[name] = found[1]
+            bound.words[bound.slots[name]] = found[1].ctypes.data
+        elif found is None:
+            with _lock:
+                _packs[key] = weakref.ref(weights, _forget(key)), mine
+
+
+def _forget(key: Sequence[Any]) -> Callable[[Any], Any]:
+    return lambda _: _packs.pop(tuple(key), None)
+
+
+def _is_same(a: np.ndarray, b: np.ndarray) -> bool:
+    return bool(np.array_equal(a.view(np.uint8), b.view(np.uint8)))
