@@ -19,9 +19,9 @@ from gpujit.kernels import cuda_launch
 from gpujit.kernels.cuda_ops import NotRendered
 from gpujit.kernels.cuda_simulated import Pointer
 from gpujit.kernels.cuda_tile import COLUMN, POINTS, ROW, CudaKernel, Limits
-from gpujit.kernels.index import dim
+from gpujit.kernels.index import dim, index
 from gpujit.kernels.reference import run
-from gpujit.kernels.tile import Call
+from gpujit.kernels.tile import Bound, Call
 from gpujit.kernels.tile_build import Builder
 from gpujit.ops import table
 from gpujit.ops.registry import Op
@@ -230,6 +230,16 @@ def test_golden_programs(name: str, limits: Limits) -> None:
             x = np.array([0, 6, 3, 3, 1])
         (case.inputs if k < len(p.inputs) else case.outputs).append(x)
     same_as_reference(case, limits, blocks=3)
+
+
+def test_a_mask_that_ends_within_a_vector() -> None:
+    builder = Builder(1)
+    inside = builder.inside(Bound(index(0), dim(0), builder.param()))
+    x = builder.load(builder.input(np.dtype("f4"), 1), (dim(0),), inside, 7.0)
+    builder.store(builder.output(np.dtype("f4"), 1), (dim(0),), x)
+    case = Case(builder.finish(), [np.arange(8, dtype="f4")], [np.zeros(16, "f4")], (16,), (6,))
+    kernel = same_as_reference(case, SMALL)
+    assert kernel is not None and kernel.tile.width == 4 and all(p.is_wide for p in kernel.places)
 
 
 def test_checks_say_what_failed() -> None:
