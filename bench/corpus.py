@@ -1,6 +1,6 @@
 """Every model of a corpus folder against what PyTorch computed for it when the folder was made.
 
-Usage: python bench/corpus.py FOLDER --json OUT [--torch] [--delete]     (how to make a folder: docs/models.md)
+Usage: python bench/corpus.py FOLDER --json OUT [--torch] [--fused] [--delete]   (how to make a folder: docs/models.md)
 
 A folder holds pairs of NAME.pt and NAME.npz: the archive; its inputs, PyTorch's outputs and their nesting. A model
 passes when all outputs have the same nesting, dtypes and shapes and equal numbers (floats within the tolerance of
@@ -13,6 +13,9 @@ tests/compare.py). Detections may come in another order where scores are nearly 
 - where a model does not run in float64, our distance from PyTorch is compared with how far PyTorch's own outputs move
   when its inputs change by their last bit.
 
+``--fused`` runs each model optimised as well: results of the first, second and third call must be the interpreter's,
+and the time of a call with kernels is compared with that of the same plan without them, in turns.
+
 Exit code 1 when a model fails otherwise.
 """
 
@@ -20,17 +23,19 @@ from __future__ import annotations
 
 import os
 
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "GPUJIT_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import argparse
 import json
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -38,6 +43,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import gpujit
+from gpujit.support.config import config
+from gpujit.support.errors import FusionWarning
 from tests.compare import assert_same, from_meta
 
 FURTHER = 2.0
@@ -55,7 +62,7 @@ def read_case(path: Path) -> tuple[list[Any], Any]:
     return [from_meta(m, arrays) for m in meta["inputs"]], from_meta(meta["output"], arrays)
 
 
-def check(path: Path, with_torch: bool) -> dict[str, Any]:
+def check(path: Path, with_torch: bool, fused: bool = False) -> dict[str, Any]:
     """What became of one model: ``status`` is ok, boxes, rounding or FAIL; times in seconds."""
     row: dict[str, Any] = {"status": "FAIL"}
     try:
@@ -67,6 +74,10 @@ def check(path: Path, with_torch: bool) -> dict[str, Any]:
         got = module(*inputs)
         row["first"] = time.perf_counter() - start
         row["status"] = compare(tuple(got) if hasattr(got, "_fields") else got, want)
+        if fused:
+            row["fused"] = "FAIL"
+            check_fused(path, inputs, gpujit.load(path)(*inputs), row)
+            row["fused"] = "ok"
     except (AssertionError, gpujit.GpujitError) as error:
         row["error"] = f"{type(error).__name__}: {str(error)[:1500]}"
         if with_torch and isinstance(error, AssertionError):
@@ -74,6 +85,38 @@ def check(path: Path, with_torch: bool) -> dict[str, Any]:
     if with_torch and "first" in row:
         row.update(race(path, module, inputs))
     return row
+
+
+def check_fused(path: Path, inputs: list[Any], got: Any, row: dict[str, Any]) -> None:
+    """Add what became of the optimised model; raises AssertionError when it gives anything else than ``got``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FusionWarning)
+        start = time.perf_counter()
+        fused = gpujit.optimize_for_inference(gpujit.load(path))
+        row["freeze"] = time.perf_counter() - start
+        start = time.perf_counter()
+        compare(fused(*inputs), got)
+        row["fused_first"] = time.perf_counter() - start
+    with config(disable=("fuser",)):
+        plain = gpujit.optimize_for_inference(gpujit.load(path))
+        compare(plain(*inputs), got)
+    again = gpujit.load(path)
+    for _ in range(2):
+        wanted = again(*inputs)
+    compare(fused(*inputs), wanted)
+    executor = fused._program.executor(fused._object.type.methods["forward"])
+    row["groups"] = sum(len(p.steps) for p in executor.plans())
+    row["reasons"] = list(executor.reasons())
+    with_kernels, without = [], []
+    count = max(1, int(0.02 / row["first"]))
+    for i in range(2 + CALLS):
+        for call, times in ((fused, with_kernels), (plain, without)):
+            start = time.process_time()
+            for _ in range(count):
+                call(*inputs)
+            if i >= 2:
+                times.append((time.process_time() - start) / count)
+    row["fused_call"], row["unfused_call"] = min(with_kernels), min(without)
 
 
 def compare(got: Any, want: Any) -> str:
@@ -219,6 +262,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--json", type=Path, required=True, help="a line for each model is added to this file")
     parser.add_argument("--torch", action="store_true", help="judge differences by float64, and time torch.jit too")
+    parser.add_argument("--fused", action="store_true", help="run the models optimised, with and without kernels, too")
     parser.add_argument("--delete", action="store_true", help="remove the files of models that pass, to save space")
     arguments = parser.parse_args()
     if arguments.torch:
@@ -228,19 +272,27 @@ def main() -> int:
         with suppress(ImportError):
             import torchvision  # noqa: F401  # registers the operators that its models call
     counts: Counter[str] = Counter()
+    ratios: list[float] = []
+    broken = 0
     for path in sorted(arguments.folder.rglob("*.pt")):
         name = path.relative_to(arguments.folder).with_suffix("").as_posix()
-        row = {"name": name, **check(path, arguments.torch)}
+        row = {"name": name, **check(path, arguments.torch, arguments.fused)}
         with arguments.json.open("a", encoding="utf-8") as out:
             out.write(json.dumps(row) + "\n")
         counts[row["status"]] += 1
-        times = " ".join(f"{k} {row[k]:.3f}" for k in ("load", "first", "call", "torch_call") if k in row)
+        broken += row.get("fused") == "FAIL"
+        if "fused_call" in row:
+            ratios.append(row["unfused_call"] / row["fused_call"])
+        shown = ("load", "first", "call", "torch_call", "freeze", "fused_first", "fused_call", "unfused_call")
+        times = " ".join(f"{k} {row[k]:.4f}" for k in shown if k in row)
         print(f"{row['status']:8} {name}  {times}  {row.get('error', '')[:200]!r}".removesuffix("  ''"), flush=True)
         if arguments.delete and row["status"] in ("ok", "boxes"):
             path.unlink()
             path.with_suffix(".npz").unlink()
+    if ratios:
+        print(f"kernels: {median(ratios):.2f} times as fast in the median, {min(ratios):.2f} at least; {broken} broken")
     print(", ".join(f"{n} {status}" for status, n in counts.most_common()) or "no models there")
-    return 1 if counts["FAIL"] else 0
+    return 1 if counts["FAIL"] or broken else 0
 
 
 if __name__ == "__main__":
