@@ -23,6 +23,12 @@ bash ci/lint.sh "$python"
 step "install size and import time"
 "$python" ci/check_import.py
 
+step "CUDA kernels: simulator, machine code for sm_80 and sm_90"
+python3 -m venv "$work/cuda"
+"$work/cuda/bin/pip" install -q -e '.[cuda,test]'
+bash ci/cuda_sim.sh "$work/cuda/bin/python"
+bash ci/cuda_compile.sh "$work/cuda/bin/python"
+
 step "real models nobody here wrote"
 bash ci/fetch_models.sh "$work/models"
 export GPUJIT_TEST_MODELS=$work/models

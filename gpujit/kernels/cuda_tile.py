@@ -225,10 +225,7 @@ def is_plain(item: Load | Store, access: Access) -> bool:
 
 
 def _lane(p: TileProgram, found: Sequence[Access], sizes: Sequence[int]) -> tuple[int, str]:
-    # What happens once for each row matters little.
-    rows = set(p.row_dims)
-    inner = [a for a in found if any(a.steps[d] != 0 for d in rows)] if rows else []
-    lane = lane_dim(p, inner or found, sizes)
+    lane = lane_dim(p, found, sizes)
     if lane is None:
         lane = p.dims - 1
     if not p.rows:

@@ -153,8 +153,11 @@ def accesses(
 def lane_dim(program: TileProgram, found: Sequence[Access], sizes: Sequence[int]) -> int | None:
     """The dim to lay vector lanes along: that of the most contiguous bytes; None for a program of one point.
 
-    Stores count twice, a step of 0 counts half; among equals the last dim that is not 1 long.
+    Stores count twice, a step of 0 counts half; what happens once for each row counts nothing. Among equals the last
+    dim that is not 1 long.
     """
+    inner = [a for a in found if any(a.steps[d] != 0 for d in program.row_dims)]
+    found = inner or found
     best: tuple[float, int] | None = None
     for d in range(program.dims):
         if sizes[d] == 1:

@@ -16,6 +16,7 @@ from gpujit.passes.dce import eliminate_dead_code
 from gpujit.passes.exits import simplify_exits
 from gpujit.passes.fold import fold
 from gpujit.passes.fold_norm import NormFolder
+from gpujit.passes.idle import remove_idle
 from gpujit.passes.loops import unroll_constant_loops
 from gpujit.passes.peephole import peephole
 from gpujit.passes.peephole_queries import answer_queries
@@ -40,6 +41,7 @@ CLEAN: tuple[Pass, ...] = (
     simplify_with_constants,
     simplify_unread,
     use_rank_checks,
+    remove_idle,
     join_texts,
     answer_queries,
     unroll_constant_loops,
