@@ -85,6 +85,26 @@ def scores(heads: int, length: int, width: int) -> Case:
     return Case(f"q @ k.T {heads}x{length}x{width}", work, lambda: kernel(q, key, c), theirs, difference(c, theirs()))
 
 
+def weighted(heads: int, length: int, width: int) -> Case:
+    p, v = numbers(heads, length, length), numbers(heads, length, width)
+    c = np.empty((heads, length, width), np.float32)
+    square, flat = length * length, length * width
+    kernel = gemm.bind(
+        gemm.Gemm(
+            length, width, length, (0, square, length, 1), (0, flat, width, 1), (0, flat, width, 1), batch=heads,
+            inner=heads,
+        )
+    )  # fmt: skip
+    tp, tv = torch.from_numpy(p), torch.from_numpy(v)
+
+    def theirs() -> torch.Tensor:
+        return torch.bmm(tp, tv)
+
+    kernel(p, v, c)
+    name = f"p @ v {heads}x{length}x{width}"
+    return Case(name, 2.0 * heads * square * width, lambda: kernel(p, v, c), theirs, difference(c, theirs()))
+
+
 def convolution(
     channels: int, size: int, filters: int, kernel: int, stride: int = 1, groups: int = 1, method: str | None = None
 ) -> Case:
@@ -156,7 +176,9 @@ def cases() -> Iterator[Callable[[], Case]]:
         (1, 768, 3072), (4, 512, 512),
     ]:  # fmt: skip
         yield lambda m=m, k=k, n=n: linear(m, k, n)
-    yield lambda: scores(12, 197, 64)
+    for heads, length, width in [(12, 197, 64), (192, 49, 32)]:
+        yield lambda h=heads, n=length, w=width: scores(h, n, w)
+        yield lambda h=heads, n=length, w=width: weighted(h, n, w)
     for c, size, f in [(64, 56, 64), (128, 28, 128), (256, 14, 256), (512, 7, 512)]:
         yield lambda c=c, size=size, f=f: convolution(c, size, f, 3, method="dense")
         for m in (2, 4):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from gpujit.ir.graph import Graph, Node
 from gpujit.ir.module import Function
 from gpujit.passes import pipeline
 from gpujit.passes.inline import inlined
+from gpujit.passes.specialise.guards import Guard, ValueSpec
 from gpujit.passes.specialise.main import Specialised, key_of, specialise
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.fused import FusedStep
@@ -37,6 +38,8 @@ log = logging.getLogger("gpujit.fuser")
 MAX_PLANS = 64
 # Plans of one kind of inputs, which differ in what they assume about attributes.
 MAX_VARIANTS = 8
+# Plans made anew because a number in an attribute changed, after which plans read it when they run.
+MAX_CHANGES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,10 @@ class Executor:
         self._rules = rules
         self._graph: Graph | None = None
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
+        # How often plans could not be used because of an attribute's number, by its path; and those that changed too
+        # often to be assumed.
+        self._changes: Counter[str] = Counter()
+        self._volatile: set[str] = set()
         self._lock = threading.RLock()
 
     def __call__(self, values: list[Any]) -> Any:
@@ -127,6 +134,12 @@ class Executor:
     def make(self, key: Any, values: list[Any]) -> Plan | None:
         """A new plan. Raises what made it impossible when ``strict``."""
         entry = self._entries.setdefault(key, _Entry())
+        if entry.plans:
+            guard = _failing(entry.plans[-1], values)
+            if guard is not None and isinstance(guard.spec, ValueSpec) and type(guard.spec.value) in (int, float):
+                self._changes[guard.path] += 1
+                if self._changes[guard.path] >= MAX_CHANGES:
+                    self._volatile.add(guard.path)
         try:
             plan = self.prepare(values)
         except GpujitError as fault:
@@ -150,7 +163,7 @@ class Executor:
         """Specialise, optimise and fuse for these values. Raises GpujitError."""
         if self._graph is None:
             self._graph = inlined(self.function.graph)
-        found = specialise(self._graph, key_of(self._graph, values))
+        found = specialise(self._graph, key_of(self._graph, values), volatile=self._volatile)
         graph = found.graph
         pipeline.run(graph, "specialised")
         fused = fuse(graph) if "fuser" not in config.disable else Fused()
@@ -211,8 +224,16 @@ def _key(value: Any) -> Any:
 
 
 def _holds(plan: Plan, values: list[Any]) -> bool:
-    """Whether what a plan assumes about attributes is so; the key has compared the inputs already."""
-    return all(guard.check(values) is None for guard in plan.specialised.guards if not guard.path.startswith("input "))
+    """Whether what a plan assumes about attributes is so."""
+    return _failing(plan, values) is None
+
+
+def _failing(plan: Plan, values: list[Any]) -> Guard | None:
+    """The first assumption about an attribute that is not so; the key has compared the inputs already."""
+    for guard in plan.specialised.guards:
+        if not guard.path.startswith("input ") and guard.check(values) is not None:
+            return guard
+    return None
 
 
 def explain(plan: Plan) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node, Value, copy_node
+from gpujit.ir.printer import SUBGRAPH
 from gpujit.passes.effects import inner_nodes
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.decide import Decisions
@@ -107,9 +108,15 @@ class _Emit:
             kinds=build.kinds,
             names=build.names,
             separate=sum(t.size for t in lives),
+            is_quiet=all(self.is_quiet(n) for n in self.order),
             made_outputs=self.made_outputs(),
             reads_attributes=any(n.kind == "prim::GetAttr" for n in build.graph.all_nodes()),
         )
+
+    def is_quiet(self, node: Node) -> bool:
+        """Whether a node computes nothing with NumPy."""
+        plain = node.kind.startswith("prim::") and not node.blocks and SUBGRAPH not in node.attributes
+        return plain or self.build.kinds[node] in ("native", "view")
 
     def life(self, value: Value) -> Lifetime:
         place = self.places.of(value)

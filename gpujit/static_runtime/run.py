@@ -93,7 +93,13 @@ class StaticRuntime:
         self.parts = max(parts, self.parts)
 
     def run(self, values: Sequence[Any]) -> Any:
-        """The graph's result for run-time values of its inputs."""
+        """The graph's result for run-time values of its inputs, without warnings of NumPy's."""
+        if not self.plan.is_quiet:
+            with np.errstate(all="ignore"):
+                return self._run(values)
+        return self._run(values)
+
+    def _run(self, values: Sequence[Any]) -> Any:
         if self._is_proven:
             direct = self._direct
             if direct is None:

@@ -87,7 +87,10 @@ class OutStep:
 
 @dataclass(eq=False)
 class StaticPlan:
-    """Everything about one graph that all its runtimes share."""
+    """Everything about one graph that all its runtimes share.
+
+    ``is_quiet``: no NumPy operator computes in it, so there are no warnings of NumPy's to turn off.
+    """
 
     graph: Graph
     code: bc.Code
@@ -109,6 +112,7 @@ class StaticPlan:
     kinds: dict[Node, str]
     names: dict[Value, str]
     separate: int
+    is_quiet: bool
     made_outputs: dict[int, Value] = field(default_factory=dict)
     reads_attributes: bool = False
 

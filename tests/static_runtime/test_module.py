@@ -437,6 +437,20 @@ def test_arenas_go_with_the_module(maker: Any) -> None:
         gc.enable()
 
 
+def test_numpy_warns_of_nothing() -> None:
+    text = """
+        graph(%x : Float(8, 16)):
+          %dims : int[] = prim::Constant[value=[1]]()
+          %no : bool = prim::Constant[value=0]()
+          %1 : Float(8, 16) = aten::log(%x)
+          %2 : Float(8) = aten::logsumexp(%1, %dims, %no)
+          return (%2)"""
+    module = from_text(text)
+    with np.errstate(all="raise"):
+        assert np.isnan(module.run([np.full((8, 16), -1, np.float32)])).all()
+        assert set(np.geterr().values()) == {"raise"}
+
+
 def test_the_graph_itself_is_not_changed() -> None:
     module = from_text(LAYERS, EVERYTHING)
     before = str(module.graph)

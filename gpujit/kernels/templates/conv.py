@@ -73,7 +73,7 @@ def choose(conv: Conv) -> str:
     if may_use_winograd(conv) and min(conv.channels, conv.filters) >= 16:
         costs = {f"winograd{m}": winograd_cost(conv, m) for m in (2, 4)}
         best = min(costs, key=costs.__getitem__)
-        if costs[best] < conv.work:
+        if costs[best] < 0.95 * conv.work:
             return best
     if conv.window.is_plain and conv.groups == 1:
         pixels, lanes = conv.window.output[0] * conv.window.output[1], host().width
@@ -263,13 +263,15 @@ def _bands(conv: Conv, m: int, lanes: int) -> _Bands:
 
 def winograd_cost(conv: Conv, m: int) -> float:
     """What the algorithm takes, in multiplications of the direct one."""
-    bands, side = _bands(conv, m, host().width), (m + 2) ** 2
-    tiles = conv.images * bands.number * bands.padded
-    products = side * tiles * conv.channels * conv.filters
+    lanes = host().width
+    bands, side = _bands(conv, m, lanes), (m + 2) ** 2
+    products = side * conv.images * bands.number * bands.padded * conv.channels * conv.filters
     # Weights come from far away once for each band; a float takes as long as a dozen multiplications.
     weights = side * conv.channels * conv.filters * bands.number * conv.images * 12
-    # Transforms take some hundred operations of a tile's numbers.
-    turning = side * tiles * (conv.channels + conv.filters) * 16
+    # Each row of tiles is transformed by itself. 36 numbers of a tile are more than registers hold.
+    height, width = conv.window.output
+    tiles = conv.images * -(-height // m) * _padded(-(-width // m), lanes)
+    turning = side * tiles * (conv.channels + conv.filters) * (9 if m == 2 else 16)
     return max(products, weights) * 1.05 + turning
 
 

@@ -35,7 +35,8 @@ AHEAD = 1024
 class GemmSpec(NamedTuple):
     """The code of a product: a register tile of ``rows`` by ``vectors``, and how B lies.
 
-    ``source`` of B: "packed", "rows" (b_n is 1) or "columns" (b_k is 1). ``is_turned`` when columns of C are what lies
+    ``source`` of B: "packed"; "rows" (b_n is 1) or "columns" (b_k is 1), which are packed on the way; "place" for few
+    columns in rows that are read where they lie. ``is_turned`` when columns of C are what lies
     together in memory (c_m is 1).
     """
 
@@ -90,8 +91,12 @@ def _write(k: TemplateBody, spec: GemmSpec) -> None:
             return outer * k.word(f"{name}_outer") + within * k.word(f"{name}_inner")
 
         columns = k.smaller(k.word("n") - panel * tile, tile)
+        pitch, masks = k.number(tile), []
         if spec.source == "packed":
             panel_at = k.at(b, panel * depth * tile)
+        elif spec.source == "place":
+            panel_at, pitch = k.at(b, place("b") + panel * tile), k.word("b_k")
+            masks = [k.e.tail_mask(k.larger(columns - v * spec.lanes, 0), spec.lanes) for v in range(spec.vectors)]
         else:
             panel_at = k.scratch()
             b_at = k.at(b, place("b") + panel * tile * k.word("b_n"))
@@ -108,18 +113,36 @@ def _write(k: TemplateBody, spec: GemmSpec) -> None:
             def right(i: Vector, v: int) -> Vector:
                 if spec.source == "packed":
                     k.e.prefetch(panel_at, (i * tile + (AHEAD + v * spec.lanes)).value, "float32")
-                return k.floats(panel_at, i * tile + v * spec.lanes, spec.lanes)
+                mask = masks[v] if masks else None
+                return k.floats(panel_at, i * pitch + v * spec.lanes, spec.lanes, mask)
 
             step = k.word("a_k")
             sums = multiply_tile(
                 k, spec.rows, spec.vectors, spec.lanes, depth, lambda i, r: k.floats(rows[r], i * step, 1), right
             )
-            for r, row in enumerate(sums):
-                for v, x in enumerate(row):
-                    k.put(buffer, r * tile + v * spec.lanes, x)
             count = k.smaller(stop - m, spec.rows)
-            given = [buffer, m, count, columns, panel * tile, c_at, r_at]
-            k.outline("finish", given, lambda k, *given: _finish_tile(k, spec, *given))
+
+            def finish() -> None:
+                for r, row in enumerate(sums):
+                    for v, x in enumerate(row):
+                        k.put(buffer, r * tile + v * spec.lanes, x)
+                given = [buffer, m, count, columns, panel * tile, c_at, r_at]
+                k.outline("finish", given, lambda k, *given: _finish_tile(k, spec, *given))
+
+            if spec.epilogue != Epilogue() or spec.is_turned:
+                finish()
+            else:
+                # Whole tiles that nothing is done to go where they belong at once.
+                is_whole = k.builder.and_((count == spec.rows).value, (columns == tile).value)
+                with k.builder.if_else(is_whole) as (whole, partial):
+                    with whole:
+                        line = k.at(c_at, m * k.word("c_m"))
+                        for row in sums:
+                            for v, x in enumerate(row):
+                                k.put(line, v * spec.lanes, _scaled(k, spec, x))
+                            line = k.at(line, k.word("c_m"))
+                    with partial:
+                        finish()
 
 
 def _finish_tile(
@@ -310,6 +333,8 @@ def plan(gemm: Gemm) -> GemmSpec:
     lanes = host().width
     rows, vectors = register_tile(gemm.m, gemm.n, lanes)
     source = "packed" if gemm.b is None else "rows" if gemm.b[3] == 1 else "columns"
+    if source == "rows" and gemm.n <= vectors * lanes:
+        source = "place"
     if gemm.b is not None and gemm.b[2] != 1 and gemm.b[3] != 1:
         raise ArgumentError(f"B has strides {gemm.b[2]} and {gemm.b[3]}; one of the two must be 1")
     is_turned = gemm.c[3] != 1
@@ -364,7 +389,7 @@ def bind(
         SLOTS,
         words,
         arrays,
-        scratch_bytes=gemm.k * spec.tile * 4 if gemm.b is not None else 0,
+        scratch_bytes=gemm.k * spec.tile * 4 if spec.source in ("rows", "columns") else 0,
         constants=constants,
         is_small=gemm.batch * gemm.m * gemm.n * gemm.k < WORTH_A_TEAM or panels * gemm.batch * words["chunks"] < 2,
     )

@@ -75,6 +75,8 @@ class Evaluator:
         self.readers: dict[Ref, Callable[[], Value]] = {}
         self.written: set[tuple[T.Type, str]] = set()
         self.all_written = False
+        # Attributes, by the paths of their guards, whose values are not taken as they are now.
+        self.volatile: frozenset[str] = frozenset()
         self.reasons: dict[Node, str] = {}
         # Tensors with known numbers that may be reached, or shared, by others whose numbers are not known.
         self.exposed: set[Value] = set()

@@ -296,8 +296,11 @@ def _read(ev: Evaluator, owner: Ref, name: str, node: Node) -> Abstract:
         made = ev.emit("prim::GetAttr", [ev.place(owner)], node, {"name": name})
         return Dyn(made.add_output(stale if stale is not None else node.output.type))
     value = held.get(name)
+    path = f"{owner.path}.{name}"
+    if path in ev.volatile:
+        return Dyn(_emit_read(ev, owner, name, node, t.attributes[name]))
     found = Outside(
-        f"{owner.path}.{name}",
+        path,
         partial(_attribute_of, ev.find[owner], t.slot_of[name]),
         partial(_emit_read, ev, owner, name, node),
     )

@@ -8,7 +8,7 @@ assumes of attributes is stated as guards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -71,15 +71,19 @@ class Specialised:
         return _shared_container(values)
 
 
-def specialise(graph: Graph, key: Key, *, unroll_limit: int = UNROLL_LIMIT) -> Specialised:
+def specialise(
+    graph: Graph, key: Key, *, unroll_limit: int = UNROLL_LIMIT, volatile: Collection[str] = ()
+) -> Specialised:
     """The graph for inputs that the key describes. ``graph`` itself is not changed and need not be inlined.
 
     Modules and objects among the inputs (ObjectSpec) are looked into: attributes that the graph reads are taken as they
-    are now, and each such fact is a guard.
+    are now, and each such fact is a guard. ``volatile`` names attributes as guards do (``self.calls``) that are not:
+    they change too often, so the graph reads them at run time.
     Raises ArgumentError when the key does not fit the graph, LimitError when calls recurse or code is too large.
     """
     check_key(graph, key)
     ev = Evaluator(graph.name, unroll_limit)
+    ev.volatile = frozenset(volatile)
     _find_writes(ev, graph, key)
     known = []
     for i, (value, spec) in enumerate(zip(graph.inputs, key.inputs, strict=True)):

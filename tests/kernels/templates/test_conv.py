@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpujit.kernels.templates.conv import Conv, bind
+from gpujit.kernels.templates.conv import Conv, bind, choose
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.planes import Window
 from gpujit.support.config import config
@@ -172,6 +172,21 @@ def test_strides_with_narrow_vectors(width: int) -> None:
         for method in ("dense", "rows"):
             check(Conv(1, 3, 5, Window(13, 19, (3, 3), (2, 2), (1, 1)), 1), method)
         check(Conv(1, 30, 40, Window(5, 5, (1, 1))), "pixels")
+
+
+def test_which_method_is_chosen() -> None:
+    def chosen(channels: int, size: int, filters: int, kernel: int, stride: int = 1, groups: int = 1) -> str:
+        window = Window(size, size, (kernel, kernel), (stride, stride), (kernel // 2, kernel // 2))
+        with config(simd_width=16):
+            return choose(Conv(1, channels, filters, window, groups))
+
+    assert chosen(96, 28, 96, 5, 2, 96) == "rows"
+    assert chosen(128, 28, 128, 3, 1, 32) == "rows"
+    assert chosen(64, 56, 64, 3) == "winograd4"
+    # Of four tiles of 4x4 a vector would be mostly empty.
+    assert chosen(512, 7, 512, 3) == "winograd2"
+    assert chosen(64, 56, 128, 3, 2) == chosen(3, 32, 64, 3) == chosen(64, 56, 256, 1) == "dense"
+    assert chosen(2048, 7, 512, 1) == chosen(240, 1, 64, 1) == "pixels"
 
 
 def test_one_dimension_is_a_row() -> None:

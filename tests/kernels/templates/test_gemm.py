@@ -114,7 +114,9 @@ def test_one_row_reads_all_of_a_large_matrix() -> None:
 
 
 @pytest.mark.parametrize("columns", [False, True])
-@pytest.mark.parametrize("sizes", [(3, 2, 5, 7, 9), (1, 1, 33, 70, 40), (2, 3, 17, 64, 16), (1, 2, 1, 1, 1)])
+@pytest.mark.parametrize(
+    "sizes", [(1, 2, 9, 150, 20), (3, 2, 5, 7, 9), (1, 1, 33, 70, 40), (2, 3, 17, 64, 16), (1, 2, 1, 1, 1)]
+)
 def test_products_of_two_arrays_in_heads(columns: bool, sizes: tuple[int, ...]) -> None:
     outer, inner, m, n, k = sizes
     rng = np.random.default_rng(1)
@@ -128,7 +130,7 @@ def test_products_of_two_arrays_in_heads(columns: bool, sizes: tuple[int, ...]) 
     gemm = Gemm(
         m, n, k, strides(a), strides(c), strides(b), batch=outer * inner, inner=inner, scale=0.5,
     )  # fmt: skip
-    assert plan(gemm).source == ("columns" if columns and k > 0 and strides(b)[3] != 1 else "rows")
+    assert plan(gemm).source in (("columns",) if columns and strides(b)[3] != 1 else ("rows", "place"))
     bind(gemm)(a, b, c)
     close(c, 0.5 * (a.astype(np.float64) @ b), k)
 
