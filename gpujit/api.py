@@ -554,11 +554,13 @@ def _planned(mod: ScriptModule, example_inputs: Sequence[Any] | None, strict: bo
     """The module with executors for its functions."""
     # The fuser and LLVM take longer to import than an interpreted model to run.
     from gpujit.runtime.executor import Executor
+    from gpujit.static_runtime.module import StaticModule
 
     program = mod._program
 
     def make(function: Function) -> Executor:
-        return Executor(function, program.lowerer.rules, partial(program.interpret, function), strict=strict)
+        interpret = partial(program.interpret, function)
+        return Executor(function, program.lowerer.rules, interpret, strict=strict, planner=StaticModule)
 
     program.optimised = make
     if example_inputs is not None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from gpujit.fuser.fuse import FUSION_GROUP, Fused, fuse
+from gpujit.fuser.lower import Lowered
 from gpujit.fuser.report import describe
 from gpujit.ir.graph import Graph, Node
 from gpujit.ir.module import Function
@@ -42,6 +43,19 @@ MAX_VARIANTS = 8
 MAX_CHANGES = 2
 
 
+class Runner(Protocol):
+    """What runs a specialised graph in another way than the interpreter: a StaticModule."""
+
+    def run(self, values: list[Any]) -> Any:
+        """The graph's result for run-time values."""
+
+    def explain(self) -> str:
+        """What runs each node, a line each."""
+
+
+Planner = Callable[[Graph, Mapping[Node, Lowered], Lowerer], Runner]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A function for one kind of inputs: the graph it runs, its code, and what was fused."""
@@ -51,8 +65,8 @@ class Plan:
     fused: Fused
     steps: dict[Node, FusedStep]
     code: bc.Code
-    # Whether NumPy's warnings need not be muted, which takes longer than a small kernel: nothing but kernels runs.
-    is_quiet: bool = False
+    # What runs the graph with planned memory, in place of the code.
+    runner: Runner | None = None
 
 
 @dataclass
@@ -81,6 +95,7 @@ class Executor:
         rules: replacements for operators on quantised inputs, as the module's own Lowerer has them.
         interpret: runs the function on values when there is no plan.
         strict: raise instead of interpreting, and instead of running a group unfused.
+        planner: makes what runs a specialised graph with planned memory; without it the interpreter does.
     """
 
     def __init__(
@@ -90,10 +105,11 @@ class Executor:
         interpret: Callable[[list[Any]], Any],
         *,
         strict: bool = False,
+        planner: Planner | None = None,
     ) -> None:
         self.function, self.interpret, self.strict = function, interpret, strict
         self.counters = Counters()
-        self._rules = rules
+        self._rules, self._planner = rules, planner
         self._graph: Graph | None = None
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         # How often plans could not be used because of an attribute's number, by its path; and those that changed too
@@ -108,8 +124,8 @@ class Executor:
         if plan is None:
             self.counters.interpreted += 1
             return self.interpret(values)
-        if plan.is_quiet:
-            return _RUN(plan.code, values)
+        if plan.runner is not None:
+            return plan.runner.run(values)
         with np.errstate(all="ignore"):
             return _RUN(plan.code, values)
 
@@ -175,8 +191,10 @@ class Executor:
         lowerer.fused = steps
         known = {v: x for v, x in zip(graph.inputs, values, strict=False) if isinstance(x, np.ndarray)}
         make_ready(fused.programs.values(), known)
-        is_quiet = all(n in steps or n.kind == "prim::Constant" for n in graph.all_nodes())
-        return Plan(found, graph, fused, steps, lowerer.graph_code(graph), is_quiet)
+        runner = None
+        if self._planner is not None and "static" not in config.disable:
+            runner = self._planner(graph, fused.programs, lowerer)
+        return Plan(found, graph, fused, steps, lowerer.graph_code(graph), runner)
 
     def _unfused(self, lowerer: Lowerer, node: Node) -> Callable[..., Any]:
         """A group operator by operator, for when its kernel cannot be had."""
@@ -238,4 +256,5 @@ def _failing(plan: Plan, values: list[Any]) -> Guard | None:
 
 def explain(plan: Plan) -> str:
     """What a plan fused and what it did not, a line each with the source it comes from."""
-    return describe((n for n in plan.graph.all_nodes() if n.kind == FUSION_GROUP), plan.fused.refusals)
+    fused = describe((n for n in plan.graph.all_nodes() if n.kind == FUSION_GROUP), plan.fused.refusals)
+    return fused if plan.runner is None else f"{fused}\n{plan.runner.explain()}"

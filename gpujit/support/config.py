@@ -74,7 +74,9 @@ class Settings:
     check_plan: bool = _switch(
         "GPUJIT_CHECK_PLAN", False, "look for overlaps in planned memory and poison what is free, on every run"
     )
-    disable: tuple[str, ...] = _switch("GPUJIT_DISABLE", (), "parts to leave out, by name: fuser, workers", _names)
+    disable: tuple[str, ...] = _switch(
+        "GPUJIT_DISABLE", (), "parts to leave out, by name: fuser, static, workers", _names
+    )
     autotune: bool = _switch(
         "GPUJIT_AUTOTUNE", False, "measure several tiles for each new CPU kernel and keep the fastest; takes seconds"
     )
