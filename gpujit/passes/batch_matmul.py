@@ -125,7 +125,8 @@ def _depends_on_layout(value: Value) -> str | None:
             return f"{node.kind} may depend on the memory layout"
         if op.kind == "prim" and op.type_rule is None:
             return f"{node.kind} may tell the memory layout"
-        if op.kind == "view" and full_name(node) != "aten::view":
+        # A view of a part has the part's gaps, ``aten::view`` as well, which becomes reshape.
+        if op.kind == "view":
             for part in node.outputs:
                 fault = _depends_on_layout(part)
                 if fault is not None:
@@ -133,7 +134,7 @@ def _depends_on_layout(value: Value) -> str | None:
     return None
 
 
-# Views that are defined by strides. After ``aten::view``, which becomes reshape, the layout is what it was or plain.
+# Views that are defined by strides.
 _BY_MEMORY = frozenset(("aten::as_strided", "aten::view.dtype", "aten::view_as", "aten::_reshape_alias"))
 
 

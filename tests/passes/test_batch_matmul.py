@@ -93,6 +93,12 @@ _READ = "%r = aten::relu(%p); %s = aten::relu(%q); return (%r, %s)"
             "may be written",
         ),
         (_X, f"{_PAIR}%e = aten::linear(%u, %w0, %b0); %f = aten::relu(%e); {_READ}", "kept twice"),
+        (
+            _X,
+            f"{_PAIR}%z : int[] = prim::Constant[value=[2, 3, 2, 3]](); %o : int[] = prim::Constant[value=[18, 6, 3, 1]]();"
+            f"%v = aten::view(%p, %z); %g = aten::as_strided(%v, %z, %o, %n); %h = aten::relu(%g); %s = aten::relu(%q); return (%h, %s)",
+            "memory layout",
+        ),
         (_X, f"{_PAIR}%k : int[] = aten::stride(%p); {_READ.replace('%s)', '%s, %k)')}", "memory layout"),
         (_X, f"%p = aten::linear(%x, %w0, %b0); %q = aten::linear(%u, %w1, %b1); {_READ}", None),
         (_X, f"%p = aten::linear(%x, %w0, %b0); %q = aten::linear(%x, %w1, %n); {_READ}", None),
