@@ -79,6 +79,10 @@ def test_a_view_that_would_refuse_to_copy_becomes_a_reshape():
 
 
 _PAIR = "%p = aten::linear(%x, %w0, %b0); %q = aten::linear(%x, %w1, %b1); "
+_STRIDED = (
+    "%z : int[] = prim::Constant[value=[2, 3, 2, 3]](); %o : int[] = prim::Constant[value=[18, 6, 3, 1]](); "
+    "%v = aten::view(%p, %z); %g = aten::as_strided(%v, %z, %o, %n); "
+)
 _READ = "%r = aten::relu(%p); %s = aten::relu(%q); return (%r, %s)"
 
 
@@ -95,8 +99,7 @@ _READ = "%r = aten::relu(%p); %s = aten::relu(%q); return (%r, %s)"
         (_X, f"{_PAIR}%e = aten::linear(%u, %w0, %b0); %f = aten::relu(%e); {_READ}", "kept twice"),
         (
             _X,
-            f"{_PAIR}%z : int[] = prim::Constant[value=[2, 3, 2, 3]](); %o : int[] = prim::Constant[value=[18, 6, 3, 1]]();"
-            f"%v = aten::view(%p, %z); %g = aten::as_strided(%v, %z, %o, %n); %h = aten::relu(%g); %s = aten::relu(%q); return (%h, %s)",
+            f"{_PAIR}{_STRIDED}%h = aten::relu(%g); %s = aten::relu(%q); return (%h, %s)",
             "memory layout",
         ),
         (_X, f"{_PAIR}%k : int[] = aten::stride(%p); {_READ.replace('%s)', '%s, %k)')}", "memory layout"),
