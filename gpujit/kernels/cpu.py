@@ -105,7 +105,7 @@ class _Kernel(Values):
         function = Scope()
         with b.if_then((low < high).value):
             # Not before: an empty space may have empty arrays.
-            self.fill(function, range(len(self.p.body)), lambda v: not self.p.varies[v] and self.ready_at_start(v), 1)
+            self.fill(function, self.ready_at_start(), lambda v: True, 1)
             slots = self.start(low, dims, tasks)
             with self.loop(low, high):
                 for d in dims:
@@ -377,12 +377,12 @@ class _Kernel(Values):
         step = self.product(self.sizes[d] for d in self.p.row_dims if d > self.nest.lane)
         return wide + self.e.iota("int64", point.lanes) * self.e.broadcast(step, point.lanes)
 
-    def ready_at_start(self, v: int) -> bool:
-        """Whether a value that varies nowhere can be computed before any task."""
-        item = self.p.body[v]
-        if isinstance(item, Reduce):
-            return False
-        return all(self.ready_at_start(u) for u in operands_of(item))
+    def ready_at_start(self) -> list[int]:
+        """Values that vary nowhere and can be computed before any task, since they need no row."""
+        ready: list[bool] = []
+        for item in self.p.body:
+            ready.append(not isinstance(item, Reduce) and all(ready[u] for u in operands_of(item)))
+        return [v for v, is_ready in enumerate(ready) if is_ready and not self.p.varies[v]]
 
     def fill(self, scope: Scope, values: Iterable[int], here: Callable[[int], bool], lanes: int) -> None:
         """Compute those of the values that belong here and are not known yet."""

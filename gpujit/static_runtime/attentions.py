@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import prod, sqrt
 
 from gpujit.ir.dtypes import FLOAT32
@@ -68,12 +67,8 @@ def native_attention(node: Node, place_of: Callable[[Value], Place | None], resu
         bound = attention.bind(described)
     except (ArgumentError, InternalError):
         return None
-    made = of_template(bound, 1)
-    if mask_steps is not None:
-        # The template takes its mask last, behind the result.
-        *first, out, last = made.arrays
-        made = replace(made, arrays=(*first, last, out))
-    return made, operands
+    # The template takes its mask last, behind the result.
+    return of_template(bound, 0 if mask_steps is None else 1), operands
 
 
 def _rows(x: Place | None) -> Place | None:
@@ -91,8 +86,7 @@ def _three(steps: Sizes | None) -> tuple[int, int, int]:
 
 
 def _spread(mask: Place, scores: Sizes) -> tuple[int, int, int] | None:
-    """Strides of a mask as if it had the shape of the scores; None when it has another one, or one number for many keys.
-    """
+    """Strides of a mask as if it had the shape of the scores; None when it has another one, or one number for many keys."""
     steps = mask.steps
     if steps is None or len(mask.shape) > len(scores) or mask.shape[-1] != scores[-1]:
         return None

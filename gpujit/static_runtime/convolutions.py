@@ -13,9 +13,9 @@ from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import conv
 from gpujit.kernels.templates.bound import BoundTemplate
-from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.planes import Window
 from gpujit.passes.nodes import known
+from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.native import Made, of_template
 from gpujit.static_runtime.places import Place, contiguous
 from gpujit.support.errors import ArgumentError, InternalError
@@ -33,7 +33,9 @@ class Arguments(NamedTuple):
     groups: Any
 
 
-def native_convolution(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
+def native_convolution(
+    node: Node, place_of: Callable[[Value], Place | None], result: Place, ending: Ending = NO_ENDING
+) -> Made | None:
     """The native step of a float32 convolution of contiguous images with constant weights; None for others."""
     found = _arguments(node)
     if found is None or not found.weights.is_constant or not found.bias.is_constant:
@@ -54,7 +56,7 @@ def native_convolution(node: Node, place_of: Callable[[Value], Place | None], re
     matrix = weights.reshape(*weights.shape[:2], 1, weights.shape[2]) if rank == 1 else weights
     window = Window(height, width, matrix.shape[2:], stride, padding, dilation)
     described = conv.Conv(
-        x.shape[0], x.shape[1], matrix.shape[0], window, found.groups, Epilogue(bias=bias is not None)
+        x.shape[0], x.shape[1], matrix.shape[0], window, found.groups, ending.epilogue(bias is not None)
     )
     wanted = window.output[1:] if rank == 1 else window.output
     if result.shape != (x.shape[0], matrix.shape[0], *wanted):
@@ -64,7 +66,7 @@ def native_convolution(node: Node, place_of: Callable[[Value], Place | None], re
     except (ArgumentError, InternalError):
         return None
     _share(bound, weights)
-    return of_template(bound, 1), [found.x]
+    return of_template(bound, len(ending.operands)), [found.x, *ending.operands]
 
 
 def _pair(numbers: Any, rank: int, first: int) -> tuple[int, int] | None:

@@ -110,7 +110,7 @@ class Decisions:
         results = self.placed(node.outputs)
         if results is None or any(p.strides != contiguous(p.shape, p.dtype) for p in results) or not results:
             return None
-        if self.maker is not None and len(results) == 1 and not config.check_kernels and self.may_be_made(node):
+        if self.maker is not None and not config.check_kernels and self.may_be_made(node):
             made = self.maker(node, self.places.of, results[0])
             if made is not None and self.placed(made[1]) is not None:
                 self.operands[node] = made[1]

@@ -7,14 +7,24 @@ from collections.abc import Callable
 from gpujit.ir.graph import Node, Value
 from gpujit.static_runtime.attentions import native_attention
 from gpujit.static_runtime.convolutions import native_convolution
+from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.native import Made, Maker
 from gpujit.static_runtime.places import Place
 from gpujit.static_runtime.pools import native_pooling
 from gpujit.static_runtime.products import native_product
+from gpujit.static_runtime.recurrent import native_recurrent
 
-MAKERS: tuple[Maker, ...] = (native_product, native_convolution, native_pooling, native_attention)
+MAKERS: tuple[Maker, ...] = (native_product, native_convolution, native_pooling, native_attention, native_recurrent)
 
 
-def native_step(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
-    """The native step of the first template that has one for a node; None when none has."""
-    return next((made for make in MAKERS if (made := make(node, place_of, result)) is not None), None)
+# Those whose templates can do more to their sums.
+ENDED = (native_product, native_convolution)
+
+
+def native_step(
+    node: Node, place_of: Callable[[Value], Place | None], result: Place, ending: Ending = NO_ENDING
+) -> Made | None:
+    """The native step of the first template that has one for a node and what is done at its end; None when none has."""
+    if ending == NO_ENDING:
+        return next((made for make in MAKERS if (made := make(node, place_of, result)) is not None), None)
+    return next((made for make in ENDED if (made := make(node, place_of, result, ending)) is not None), None)

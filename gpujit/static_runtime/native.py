@@ -51,7 +51,7 @@ class NativeKernel:
 
 # A native step and the tensors it reads, in the order of its words.
 Made = tuple[NativeKernel, Sequence[Value]]
-# What makes a native step of an operator's node with one result, given where tensors lie; None when it cannot.
+# What makes a native step of an operator's node, given where tensors and its first result lie; None when it cannot.
 Maker = Callable[[Node, Callable[[Value], Place | None], Place], Made | None]
 
 
@@ -127,20 +127,22 @@ def _bound(asked: Request) -> NativeKernel | None:
     )
 
 
-def of_template(bound: BoundTemplate, results: int) -> NativeKernel:
-    """The step of a template whose last ``results`` arrays are what it makes."""
+def of_template(bound: BoundTemplate, behind: int = 0) -> NativeKernel:
+    """The step of a template with one result, which is the last of its arrays but for ``behind`` more operands."""
+    at = len(bound.arrays) - 1 - behind
+    names = (*bound.arrays[:at], *bound.arrays[at + 1 :], bound.arrays[at])
     scratch = bound.slots.get("scratch", 0) if bound.scratch_bytes else 0
     return NativeKernel(
         bound.address,
         tuple(int(w) for w in bound.words),
-        tuple(bound.slots[name] for name in bound.arrays),
+        tuple(bound.slots[name] for name in names),
         bound.scratch_bytes,
         scratch,
         0,
         (),
         bound.is_small,
         bound,
-        ((),) * results,
+        ((),),
     )
 
 

@@ -35,7 +35,7 @@ def native_pooling(node: Node, place_of: Callable[[Value], Place | None], result
         bound = bind(node, rank, prod(lead), _image(x.shape[-rank:]), _image(result.shape[-rank:]))
     except (ArgumentError, InternalError):
         return None
-    return None if bound is None else (of_template(bound, 1), node.inputs[:1])
+    return None if bound is None else (of_template(bound), node.inputs[:1])
 
 
 def _image(sizes: tuple[int, ...]) -> Pair:

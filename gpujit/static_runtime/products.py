@@ -16,7 +16,7 @@ import numpy as np
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import gemm
-from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.native import Made, of_template
 from gpujit.static_runtime.places import Place, Strides
 from gpujit.support.errors import ArgumentError, InternalError
@@ -47,7 +47,9 @@ class Product(NamedTuple):
     bias: Value | None = None
 
 
-def native_product(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
+def native_product(
+    node: Node, place_of: Callable[[Value], Place | None], result: Place, ending: Ending = NO_ENDING
+) -> Made | None:
     """The native step of a node that is a product of float32 matrices; None for others."""
     reader = _READERS.get(node.kind)
     if reader is None or result.dtype != FLOAT32:
@@ -63,12 +65,12 @@ def native_product(node: Node, place_of: Callable[[Value], Place | None], result
         if bias.dtype != FLOAT32 or bias.shape != result.shape[-1:]:
             return None
     try:
-        return _made(found, bias, result)
+        return _made(found, bias, result, ending)
     except (ArgumentError, InternalError):
         return None
 
 
-def _made(product: Product, bias: np.ndarray | None, result: Place) -> Made | None:
+def _made(product: Product, bias: np.ndarray | None, result: Place, ending: Ending) -> Made | None:
     left, right = product.left, product.right
     m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
     if right.shape[-2] != k or result.shape[-1] != n:
@@ -86,21 +88,23 @@ def _made(product: Product, bias: np.ndarray | None, result: Place) -> Made | No
     if len(batch) > 2 or prod(result.shape) != prod(batch) * m * n or not prod(result.shape) or not k:
         return None
     is_pair = len(batch) == 2
+    rows = (batch[1] * m * n, m * n, n, 1) if is_pair else (m * n, 0, n, 1)
     described = gemm.Gemm(
-        m, n, k, _strides(left), (batch[1] * m * n, m * n, n, 1) if is_pair else (m * n, 0, n, 1),
-        batch=prod(batch), inner=batch[1] if is_pair else 1, epilogue=Epilogue(bias=bias is not None),
+        m, n, k, _strides(left), rows, r=rows, batch=prod(batch), inner=batch[1] if is_pair else 1,
+        epilogue=ending.epilogue(bias is not None),
     )  # fmt: skip
+    behind = len(ending.operands)
     if right.value.is_constant:
         if any(right.steps[:-2]):
             return None
         weights = right.value.constant()
         matrix = np.lib.stride_tricks.as_strided(weights, (k, n), tuple(s * 4 for s in right.steps[-2:]))
         packed = _packed(weights, matrix, gemm.plan(described).tile)
-        return of_template(gemm.bind(described, matrix, bias, packed), 1), [left.value]
+        return of_template(gemm.bind(described, matrix, bias, packed), behind), [left.value, *ending.operands]
     if m < FEW_ROWS and k * n > LARGE:
         return None
     pair = described._replace(b=_strides(right))
-    return of_template(gemm.bind(pair, None, bias), 1), [left.value, right.value]
+    return of_template(gemm.bind(pair, None, bias), behind), [left.value, right.value, *ending.operands]
 
 
 def _strides(x: Operand) -> tuple[int, int, int, int]:

@@ -227,10 +227,12 @@ def _add_values(
 def _finish(
     k: TemplateBody, spec: AttentionSpec, state: ir.Value, result: ir.Value, width: Vector, out: ir.Value, first: Vector
 ) -> None:
-    """Results divided by the sums of exponentials."""
+    """Results divided by the sums of exponentials; zeros for a query whose keys are all hidden."""
     lanes, columns = spec.lanes, k.word("columns")
     with k.loop(0, k.smaller(k.word("queries") - first, spec.rows)) as r:
         total = k.e.broadcast(k.floats(state, r * 3 + 1, 1), lanes)
+        if spec.has_mask or spec.is_causal:
+            total = k.e.select(total == 0.0, 1.0, total)
         with k.loop(0, columns, lanes) as i:
             mask = k.e.tail_mask(columns - i, lanes)
             x = k.floats(result, r * width + i, lanes) / total

@@ -1,0 +1,188 @@
+"""LSTM and GRU layers and cells as native steps, with constant weights that are packed once for all plans.
+
+Left to the interpreter are projections, dropout in training, packed sequences and what is not float32.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpujit.ir.dtypes import FLOAT32
+from gpujit.ir.graph import Node, Value
+from gpujit.kernels.templates import rnn
+from gpujit.passes.nodes import known
+from gpujit.static_runtime.native import Made, of_template
+from gpujit.static_runtime.places import Place
+from gpujit.support.errors import ArgumentError, InternalError
+
+
+class Layers(NamedTuple):
+    """What a node computes: its input, its first states (hidden, and the cells of an LSTM), its weights."""
+
+    kind: str
+    x: Value
+    states: Sequence[Value]
+    weights: list[rnn.Layer]
+    directions: int
+    batch_first: bool
+    is_cell: bool
+
+
+def native_recurrent(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
+    """The native step of a recurrent layer or cell; None for other nodes and for layers that it does not take."""
+    name = None if node.schema is None else node.schema.full_name
+    reader = _READERS.get(name or "")
+    found = None if reader is None else reader(node)
+    if found is None or not all(_fits(layer) for layer in found.weights):
+        return None
+    places = [place_of(v) for v in (found.x, *found.states, *node.outputs)]
+    # A layer's results are its sequence and its last states, a cell's are the states.
+    if len(places) != 1 + 2 * len(found.states) + (not found.is_cell):
+        return None
+    known_places = [p for p in places if p is not None and p.dtype == FLOAT32 and p.steps is not None]
+    if len(known_places) != len(places):
+        return None
+    try:
+        bound = _bound(found, known_places)
+    except (ArgumentError, InternalError):
+        return None
+    return None if bound is None else (of_template(bound, len(node.outputs)), [found.x, *found.states])
+
+
+def _bound(found: Layers, places: Sequence[Place]) -> Any:
+    count = len(found.states)
+    x, states, results = places[0], places[1 : 1 + count], places[1 + count :]
+    size, number = found.weights[0].w_hh.shape[1], len(found.weights)
+    if found.is_cell:
+        if len(x.shape) != 2:
+            return None
+        steps, batch = 1, x.shape[0]
+        x_steps = (0, *_steps(x))
+        shape: tuple[int, ...] = (batch, size)
+        strides = [(0, s[0]) for s in map(_steps, states)]
+        y = None
+    else:
+        if len(x.shape) != 3 or found.weights[0].w_ih.shape[1] != x.shape[2]:
+            return None
+        at_t, at_b = (1, 0) if found.batch_first else (0, 1)
+        steps, batch = x.shape[at_t], x.shape[at_b]
+        x_steps = (_steps(x)[at_t], _steps(x)[at_b], _steps(x)[2])
+        shape = (number, batch, size)
+        strides = [(s[0], s[1]) for s in map(_steps, states) if len(s) == 3]
+        width = found.directions * size
+        y = (_steps(results[0])[at_t], _steps(results[0])[at_b])
+        if results[0].shape != (*x.shape[:2], width):
+            return None
+    if any(p.shape != shape or (size > 1 and _steps(p)[-1] != 1) for p in (*states, *results[len(results) - count :])):
+        return None
+    if found.is_cell and found.weights[0].w_ih.shape[1] != x.shape[1]:
+        return None
+    described = rnn.Rnn(
+        found.kind, steps, batch, size, number // found.directions, found.directions, x_steps, strides[0],
+        strides[-1] if found.kind == "lstm" else (0, 0), y,
+    )  # fmt: skip
+    lanes = rnn.plan(described).lanes
+    return rnn.bind(described, found.weights, _packed(found.kind, found.weights, lanes))
+
+
+def _steps(place: Place) -> tuple[int, ...]:
+    assert place.steps is not None
+    return place.steps
+
+
+def _fits(layer: rnn.Layer) -> bool:
+    """Whether all arrays of a layer are of the type and rank that the template reads."""
+    biases = [b for b in (layer.b_ih, layer.b_hh) if b is not None]
+    return all(w.dtype == FLOAT32 and w.ndim == 2 for w in layer[:2]) and all(
+        b.dtype == FLOAT32 and b.ndim == 1 for b in biases
+    )
+
+
+# Operators ------------------------------------------------------------------------------------------------------------
+
+
+def _elements(value: Value) -> list[Value] | None:
+    """The tensors of a list that nobody changes."""
+    if value.node.kind != "prim::ListConstruct" or not isinstance(known(value), list):
+        return None
+    return list(value.node.inputs)
+
+
+def _arrays(values: Sequence[Value]) -> list[np.ndarray | None] | None:
+    """Constant arrays, and None where there is none; None when some are no constants."""
+    if not all(v.is_constant for v in values):
+        return None
+    found = [v.constant() for v in values]
+    return found if all(x is None or type(x) is np.ndarray for x in found) else None
+
+
+def _parameters(value: Value) -> list[np.ndarray | None] | None:
+    if value.is_constant:
+        found = value.constant()
+        return found if isinstance(found, list) and all(type(x) is np.ndarray for x in found) else None
+    values = _elements(value)
+    return None if values is None else _arrays(values)
+
+
+def _layers(kind: str, node: Node) -> Layers | None:
+    x, hx, params, *rest = node.inputs
+    has_biases, count, dropout, train, bidirectional, batch_first = map(known, rest)
+    if any(type(v) is not bool for v in (has_biases, train, bidirectional, batch_first)) or type(count) is not int:
+        return None
+    if not isinstance(dropout, float | int) or (train and dropout and count > 1):
+        return None
+    states = _elements(hx) if kind == "lstm" else [hx]
+    arrays = _parameters(params)
+    each = 4 if has_biases else 2
+    directions = 2 if bidirectional else 1
+    # Projections come with a matrix more for each layer.
+    if states is None or len(states) != 1 + (kind == "lstm") or arrays is None:
+        return None
+    if count < 1 or len(arrays) != each * count * directions or any(a is None for a in arrays):
+        return None
+    weights = [rnn.Layer(*arrays[k : k + each]) for k in range(0, len(arrays), each)]  # type: ignore[arg-type]
+    return Layers(kind, x, states, weights, directions, batch_first, False)
+
+
+def _cell(kind: str, node: Node) -> Layers | None:
+    x, hx, *rest = node.inputs
+    states = _elements(hx) if kind == "lstm" else [hx]
+    arrays = _arrays(rest)
+    if states is None or len(states) != 1 + (kind == "lstm") or arrays is None or len(arrays) != 4:
+        return None
+    w_ih, w_hh, b_ih, b_hh = arrays
+    if w_ih is None or w_hh is None:
+        return None
+    return Layers(kind, x, states, [rnn.Layer(w_ih, w_hh, b_ih, b_hh)], 1, False, True)
+
+
+_READERS: dict[str, Callable[[Node], Layers | None]] = {
+    "aten::lstm.input": lambda node: _layers("lstm", node),
+    "aten::gru.input": lambda node: _layers("gru", node),
+    "aten::lstm_cell": lambda node: _cell("lstm", node),
+    "aten::gru_cell": lambda node: _cell("gru", node),
+}
+
+# Packed weights -------------------------------------------------------------------------------------------------------
+
+_packs: dict[tuple[Any, ...], tuple[list[weakref.ref[np.ndarray]], tuple[np.ndarray, np.ndarray]]] = {}
+_lock = threading.Lock()
+
+
+def _packed(kind: str, layers: Sequence[rnn.Layer], lanes: int) -> tuple[np.ndarray, np.ndarray]:
+    """The weights as the template reads them, kept as long as the weights are."""
+    arrays = [x for layer in layers for x in layer if x is not None]
+    key = (kind, lanes, *(id(x) if x is not None else None for layer in layers for x in layer))
+    with _lock:
+        found = _packs.get(key)
+    if found is not None and all(ref() is x for ref, x in zip(found[0], arrays, strict=True)):
+        return found[1]
+    packed = rnn.pack(kind, layers, lanes)
+    with _lock:
+        _packs[key] = [weakref.ref(x, lambda _: _packs.pop(key, None)) for x in arrays], packed
+    return packed
