@@ -13,13 +13,13 @@ from functools import partial
 
 from llvmlite import ir
 
-from gpujit.kernels.cpu_nest import Nest
+from gpujit.kernels.cpu_nest import STEPS, Nest
 from gpujit.kernels.cpu_ops import held
 from gpujit.kernels.cpu_reduce import Accumulator, scanned
 from gpujit.kernels.cpu_values import Point, Scope, Values
 from gpujit.kernels.schedule import Pass
 from gpujit.kernels.target import host
-from gpujit.kernels.tile import Reduce, operands_of
+from gpujit.kernels.tile import Load, Reduce, operands_of
 from gpujit.kernels.vector import I64, Emitter, Vector
 
 
@@ -30,7 +30,8 @@ def render(nest: Nest, name: str = "kernel") -> str:
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer, I64, I64]), name)
     function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    _Kernel(nest, Emitter(builder, ("contract",), host().avx512), *function.args).write()
+    kind = _Kernel if nest.turned is None else _Turned
+    kind(nest, Emitter(builder, ("contract",), host().avx512), *function.args).write()
     builder.ret_void()
     return str(module)
 
@@ -393,3 +394,99 @@ class _Kernel(Values):
     def waits(self, v: int, scope: Scope) -> bool:
         """Whether something the value needs is not known here yet."""
         return any(scope.find(u) is None for u in operands_of(self.p.body[v]))
+
+
+class _Turned(_Kernel):
+    """Pointwise programs some of whose loads are contiguous along another dim than the stores.
+
+    A task is a band of as many places along that dim as a vector has lanes. In it, squares are loaded along the dim,
+    a vector for each lane, and turned, so that each memory line is read once.
+    """
+
+    def write(self) -> None:
+        nest, width = self.nest, self.nest.width
+        band = nest.turned
+        assert band is not None
+        others = [d for d in nest.task_dims if d != band]
+        bands = self.divided(self.sizes[band] + (width - 1), self.number(width))
+        total = self.product(self.sizes[d] for d in others) * bands
+        low = self.divided(total * self.part, self.parts)
+        high = self.divided(total * (self.part + 1), self.parts)
+        function = Scope()
+        with self.b.if_then((low < high).value):
+            self.fill(function, self.ready_at_start(), lambda v: True, 1)
+            with self.loop(low, high) as task:
+                left = self.divided(task, bands)
+                start = (task - left * bands) * width
+                for d in reversed(others):
+                    above = self.divided(left, self.sizes[d])
+                    self.index[d] = left - above * self.sizes[d]
+                    left = above
+                self.band(Scope(function), band, others, start)
+
+    def band(self, scope: Scope, band: int, others: Sequence[int], start: Vector) -> None:
+        """One band: squares and then single rows for what is left of the lanes, or rows alone where it is cut off."""
+        width, size, lane = self.nest.width, self.sizes[band], self.sizes[self.nest.lane]
+        first = []
+        for at, steps in zip(self.first, self.steps, strict=True):
+            for d in others:
+                at = at + self.index[d] * steps[d]
+            first.append(at + start * steps[band])
+        self.offsets = dict(enumerate(first))
+        self.index[band] = start
+        both = {band, self.nest.lane}
+        self.fill(scope, self.nest.passes[0].full, lambda v: not self.p.varies[v] & both, 1)
+        whole = lane & -width
+        with self.b.if_else((size - start >= width).value) as (full, cut):
+            with full:
+                with self.loop(self.number(0), whole, width) as at:
+                    self.square(Scope(scope), band, start, first, at)
+                with self.b.if_then((whole < lane).value):
+                    self.rows(scope, band, start, first, self.number(width), whole)
+            with cut:
+                self.rows(scope, band, start, first, size - start, self.number(0))
+
+    def rows(
+        self, scope: Scope, band: int, start: Vector, first: Sequence[Vector], count: Vector, lanes_from: Vector
+    ) -> None:
+        """Rows of a band, one after the other, from a place along the lanes on."""
+        with self.loop(self.number(0), count) as j:
+            self.index[band] = start + j
+            self.offsets = {k: at + j * self.steps[k][band] for k, at in enumerate(first)}
+            self.passes(Scope(scope), lanes_from, self.sizes[self.nest.lane], None)
+
+    def square(self, scope: Scope, band: int, start: Vector, first: Sequence[Vector], at: Vector) -> None:
+        """A square of a band: ``at`` is the first lane's place."""
+        e, width, lane = self.e, self.nest.width, self.nest.lane
+        turned: dict[int, list[Vector]] = {}
+        for v, item in enumerate(self.p.body):
+            if isinstance(item, Load) and self.nest.classes[self.access_of[id(item)]] == STEPS:
+                k = self.access_of[id(item)]
+                places = [first[k] + (at + j) * self.steps[k][lane] for j in range(width)]
+                columns = [e.load(self.inputs[item.array], x.value, item.dtype.name, width) for x in places]
+                turned[v] = transposed(e, columns)
+        for j in range(width):
+            self.index[band] = start + j
+            self.offsets = {k: x + self.steps[k][band] * j for k, x in enumerate(first)}
+            point = Point(scope, width, at, None, None)
+            point.values.update({v: rows[j] for v, rows in turned.items()})
+            self.vectors(self.nest.passes[0], [point], {}, {})
+
+
+def transposed(e: Emitter, rows: Sequence[Vector]) -> list[Vector]:
+    """As many vectors as each has lanes, with lane j of vector i become lane i of vector j."""
+    found, count, distance = list(rows), len(rows), 1
+    i32 = ir.IntType(32)
+    while distance < count:
+        # Blocks of ``distance`` lanes change places between vectors that are so far apart.
+        low = [i if not i & distance else count + i - distance for i in range(count)]
+        high = [i + distance if not i & distance else count + i for i in range(count)]
+        orders = [ir.Constant(ir.VectorType(i32, count), order) for order in (low, high)]
+        for i in range(count):
+            if not i & distance:
+                a, b = found[i], found[i + distance]
+                found[i], found[i + distance] = (
+                    a._new(e.builder.shuffle_vector(a.value, b.value, order)) for order in orders
+                )
+        distance *= 2
+    return found

@@ -22,7 +22,7 @@ from gpujit.ir.scalar import HEAVY_COST, SCALAR_OPS
 from gpujit.kernels.cpu_ops import held
 from gpujit.kernels.index import DIM, PARAM, SIZE, Index, index
 from gpujit.kernels.schedule import Access, Merge, Pass, Strides, accesses, collapse, lane_dim, passes
-from gpujit.kernels.tile import Call, Compute, Instruction, Load, Reduce, Store, TileProgram, operands_of
+from gpujit.kernels.tile import Call, Compute, Const, Instruction, Load, Reduce, Store, TileProgram, operands_of
 from gpujit.kernels.vector import ELEMENTS
 
 # Along the lanes an access is contiguous, the same element for all lanes, some steps apart, or anywhere.
@@ -68,11 +68,15 @@ class Nest:
     classes: tuple[str, ...]
     width: int
     unroll: int
+    # A task dim along which loads are contiguous that are not along the lanes: squares of both dims are read along it
+    # and turned in registers.
+    turned: int | None = None
 
     @property
     def key(self) -> str:
         """Text that differs when the machine code would."""
-        return f"lane {self.lane} {' '.join(self.classes)} {self.width}x{self.unroll}\n{self.program.text}"
+        turned = "" if self.turned is None else f" turned {self.turned}"
+        return f"lane {self.lane} {' '.join(self.classes)} {self.width}x{self.unroll}{turned}\n{self.program.text}"
 
     @property
     def across_rows(self) -> bool:
@@ -203,7 +207,7 @@ def plan_nest(
     classes = tuple(_class(i, a, lane) for i, a in zip(items, found, strict=True))
     width, unroll = _width(p, floats), 1
     nest = Nest(p, lane, classes, width, unroll)
-    nest = Nest(p, lane, classes, width, tile.unroll or _unroll(nest, sizes[lane]))
+    nest = Nest(p, lane, classes, width, tile.unroll or _unroll(nest, sizes[lane]), _turned(nest, found, sizes))
     known = {(SIZE, k): n for k, n in enumerate(sizes)} | {(PARAM, k): n for k, n in enumerate(params)}
     words: list[int] = [0] * len(p.inputs) + [0] * len(p.outputs)
     far = any(c[0] == STEPS for c in classes)
@@ -218,7 +222,9 @@ def plan_nest(
     tasks = 1
     for d in nest.task_dims:
         tasks *= sizes[d]
-    if nest.is_chunked:
+    if nest.turned is not None:
+        tasks = tasks // sizes[nest.turned] * -(-sizes[nest.turned] // width)
+    elif nest.is_chunked:
         tasks *= -(-sizes[lane] // chunk)
     points = 1
     for n in sizes:
@@ -277,6 +283,24 @@ def _width(program: TileProgram, floats: int) -> int:
     widest = max((d.itemsize for d in dtypes), default=4)
     # Half types are computed in float32, and one-byte types rarely stay alone.
     return max(floats * 4 // max(widest, 4), 1)
+
+
+def _turned(nest: Nest, found: Sequence[Access], sizes: Sequence[int]) -> int | None:
+    """The dim to turn squares along; None when nothing is gained, or the program is not simple enough."""
+    program, width = nest.program, nest.width
+    plain = all(isinstance(i, (Const, Compute)) or (isinstance(i, Load) and i.mask is None) for i in program.body)
+    plain = plain and all(isinstance(e, Store) and e.mask is None for e in program.effects)
+    if program.rows or not plain or width < 4 or sizes[nest.lane] < width:
+        return None
+    if any(c not in (ONE, SAME, STEPS) for c in nest.classes):
+        return None
+    apart = [a for a, c in zip(found, nest.classes, strict=True) if c == STEPS]
+    if not apart or any(a.is_store or program.inputs[a.array].dtype.kind == "b" for a in apart):
+        return None
+    for d in nest.task_dims:
+        if sizes[d] >= width and all(a.steps[d] == 1 for a in apart):
+            return d
+    return None
 
 
 def _unroll(nest: Nest, length: int) -> int:

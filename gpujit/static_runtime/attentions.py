@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod, sqrt
 
-from gpujit.ir.dtypes import FLOAT32
+import numpy as np
+
+from gpujit.ir.dtypes import BOOL_, FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import attention
 from gpujit.passes.nodes import known
@@ -20,8 +22,8 @@ Sizes = tuple[int, ...]
 def native_attention(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
     """The native step of attention of float32 tensors whose rows lie together; None for others.
 
-    A mask is float32 and added; with one that is bool, with dropout, and where the operator raises errors, the node is
-    left to the interpreter.
+    A mask is float32 and added, or bool. With dropout, and where the operator raises errors, the node is left to the
+    interpreter.
     """
     if node.kind != _NAME or result.dtype != FLOAT32 or len(node.inputs) != 8:
         return None
@@ -48,9 +50,9 @@ def native_attention(node: Node, place_of: Callable[[Value], Place | None], resu
         factor = known(scale)
         if type(factor) not in (int, float):
             return None
-    operands, mask_steps = [query, key, value], None
+    operands, mask_steps, place = [query, key, value], None, None
     if not (mask.is_constant and mask.constant() is None):
-        place = _rows(place_of(mask))
+        place = _rows(place_of(mask), FLOAT32, BOOL_)
         mask_steps = None if place is None or is_causal else _spread(place, (*lead, queries, keys))
         if mask_steps is None:
             return None
@@ -61,19 +63,19 @@ def native_attention(node: Node, place_of: Callable[[Value], Place | None], resu
     described = attention.Attention(
         prod(lead[:-1]), heads, queries, keys, depth, columns,
         _three(q.steps), _three(k.steps), _three(v.steps), _three(elements), factor, mask_steps, is_causal,
-        heads // theirs if is_grouped else 1,
+        heads // theirs if is_grouped else 1, place is not None and place.dtype == BOOL_,
     )  # fmt: skip
     try:
         bound = attention.bind(described)
     except (ArgumentError, InternalError):
         return None
     # The template takes its mask last, behind the result.
-    return of_template(bound, 0 if mask_steps is None else 1), operands
+    return of_template(bound, behind=len(operands) - 3), operands
 
 
-def _rows(x: Place | None) -> Place | None:
-    """The place of a float32 tensor whose rows lie together."""
-    if x is None or x.dtype != FLOAT32 or len(x.shape) < 2 or x.steps is None or not prod(x.shape):
+def _rows(x: Place | None, *dtypes: np.dtype) -> Place | None:
+    """The place of a tensor whose rows lie together, of float32 or of one of some dtypes."""
+    if x is None or x.dtype not in (dtypes or (FLOAT32,)) or len(x.shape) < 2 or x.steps is None or not prod(x.shape):
         return None
     return x if x.steps[-1] == 1 or x.shape[-1] == 1 else None
 
@@ -86,7 +88,7 @@ def _three(steps: Sizes | None) -> tuple[int, int, int]:
 
 
 def _spread(mask: Place, scores: Sizes) -> tuple[int, int, int] | None:
-    """Strides of a mask as if it had the shape of the scores; None when it has another one, or one number for many keys."""
+    """Strides of a mask spread over the scores; None when it does not fit, or has one number for all keys."""
     steps = mask.steps
     if steps is None or len(mask.shape) > len(scores) or mask.shape[-1] != scores[-1]:
         return None

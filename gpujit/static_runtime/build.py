@@ -77,6 +77,9 @@ class _Emit:
                     self.python(node)
             elif node.kind in _HOLDERS:
                 self.waiting[node.output] = node
+            elif node.kind == "prim::GetAttr" and node.inputs[0] in self.new:
+                # No native step writes attributes, or makes objects: it is read before those that still wait to run.
+                copy_node(node, self.graph.block, self.new)
             else:
                 self.python(node)
         self.flush()

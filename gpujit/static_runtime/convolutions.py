@@ -66,7 +66,7 @@ def native_convolution(
     except (ArgumentError, InternalError):
         return None
     _share(bound, weights)
-    return of_template(bound, len(ending.operands)), [found.x, *ending.operands]
+    return of_template(bound, behind=len(ending.operands)), [found.x, *ending.operands]
 
 
 def _pair(numbers: Any, rank: int, first: int) -> tuple[int, int] | None:

@@ -13,12 +13,14 @@ from gpujit.fuser.errors import NotFused
 from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.fuser.lower import Lowered, lower
 from gpujit.ir.graph import Graph, Node, Value, copy_node
+from gpujit.kernels.templates.bound import BoundTemplate
 from gpujit.ops.registry import Op
 from gpujit.passes.alias import AliasAnalysis
 from gpujit.passes.effects import entry_of, inner_nodes, is_pure
 from gpujit.runtime.lower import Lowerer
+from gpujit.static_runtime.endings import Ending, endings
 from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of
-from gpujit.static_runtime.native import Maker, NativeKernel, Request, compiled, of_copy, of_group
+from gpujit.static_runtime.native import Made, Maker, NativeKernel, Request, compiled, of_copy, of_group
 from gpujit.static_runtime.places import Place, Places, Strides, contiguous
 from gpujit.static_runtime.plan import Lifetime, Plan, plan_arena
 from gpujit.static_runtime.steps import Options
@@ -59,7 +61,7 @@ class Decisions:
     def decide(self) -> None:
         """Fill in everything."""
         self.classify()
-        self.last = last_steps(self.order, self.planned(), self.places, self.alias)
+        self.last = last_steps(self.order, self.planned(), self.places, self.alias, self.operands)
         owners, self.buffers, self.plan = self.arena()
         if self.options.reuse_operands and self.plan.size:
             self.merged = self.overwriting()
@@ -93,6 +95,7 @@ class Decisions:
                 self.natives[node] = found
             elif found is not None:
                 asked[node] = found
+        self.put_ends(asked)
         for node, kernel in zip(asked, compiled(list(asked.values())), strict=True):
             if kernel is not None:
                 self.natives[node] = kernel
@@ -127,6 +130,53 @@ class Decisions:
         operands = self.placed(values)
         self.operands[node] = values
         return None if operands is None else of_group(low, operands, results)
+
+    # Steps of templates that do what follows them as well
+
+    def put_ends(self, asked: dict[Node, Request]) -> None:
+        """Make one step of a template's and of what is done to its result alone: take both off the list, and the first
+        node out of the order."""
+        gone: set[Node] = set()
+        for node, request in list(asked.items()):
+            program, values = request.geometry.program, self.operands[node]
+            if self.maker is None or len(request.outputs) != 1:
+                continue
+            found = endings(program, values, request.inputs, request.outputs[0])
+            # What was made last is likely to be there still, with all that it was made of.
+            for k, ending in sorted(found, key=lambda f: -self.position.get(request.inputs[f[0]].root.node, -1)):
+                first = request.inputs[k].root.node
+                made = self.ended(first, node, request.inputs[k], ending)
+                if made is None:
+                    continue
+                self.natives[node], self.operands[node] = made
+                del self.natives[first], self.operands[first], asked[node]
+                gone.add(first)
+                break
+        self.order = [n for n in self.order if n not in gone]
+        self.position = {n: i for i, n in enumerate(self.order)}
+
+    def ended(self, first: Node, node: Node, read: Place, ending: Ending) -> Made | None:
+        """The step that does what two nodes do, at the place of the second; None when it cannot."""
+        kernel, whole = self.natives.get(first), self.places.of(read.root)
+        if self.maker is None or kernel is None or not isinstance(kernel.owner, BoundTemplate) or whole is None:
+            return None
+        residual = None if ending.residual is None else self.places.of(ending.residual)
+        if not self.is_whole(read) or not self.is_read_by(read.root, node):
+            return None
+        if residual is not None and residual.root is read.root:
+            return None
+        if any(self.alias.is_written_between(v, first, node) for v in self.operands[first]):
+            return None
+        made = self.maker(first, self.places.of, Place(node.output, 0, whole.strides, whole.shape, whole.dtype), ending)
+        return None if made is None or self.placed(made[1]) is None else made
+
+    def is_read_by(self, value: Value, node: Node) -> bool:
+        """Whether only this node reads a value, itself or through views."""
+        return all(
+            use.node is node
+            or (use.node in self.places.views and all(self.is_read_by(v, node) for v in use.node.outputs))
+            for use in value.uses
+        )
 
     def may_be_made(self, node: Node) -> bool:
         """Whether a node is a plain operator that another step may stand for."""

@@ -15,6 +15,8 @@ from gpujit.passes.alias import AliasAnalysis
 from gpujit.static_runtime.places import Places, facts_of, reads_of
 from gpujit.static_runtime.plan import Lifetime
 
+NOTHING: Mapping[Node, Sequence[Value]] = {}
+
 
 def may_be_planned(value: Value, alias: AliasAnalysis) -> bool:
     """Whether a fresh tensor's memory is nobody's once the graph has run."""
@@ -22,12 +24,18 @@ def may_be_planned(value: Value, alias: AliasAnalysis) -> bool:
 
 
 def last_steps(
-    order: Sequence[Node], planned: Iterable[Value], places: Places, alias: AliasAnalysis
+    order: Sequence[Node],
+    planned: Iterable[Value],
+    places: Places,
+    alias: AliasAnalysis,
+    operands: Mapping[Node, Sequence[Value]] = NOTHING,
 ) -> dict[Value, int]:
     """For each planned value the position in ``order`` of the last node that may read or write its memory.
 
     A value that is a known view of a planned one counts for that one alone; anything else counts for all planned values
     that it may share memory with.
+    Args:
+        operands: what native steps read, which may be more than their nodes do.
     """
     position = {node: i for i, node in enumerate(order)}
     last = {value: position[value.node] for value in planned}
@@ -40,7 +48,7 @@ def last_steps(
             # Whoever reads its result keeps the memory alive; itself, it is never run on it.
             continue
         opaque = 0
-        for value in reads_of(node):
+        for value in (*reads_of(node), *operands.get(node, ())):
             place = places.of(value)
             if place is not None and place.root in last:
                 last[place.root] = max(last[place.root], i)

@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpujit.ir.graph import Node, Value
+from gpujit.static_runtime.assemblies import native_assembly
 from gpujit.static_runtime.attentions import native_attention
 from gpujit.static_runtime.convolutions import native_convolution
 from gpujit.static_runtime.endings import NO_ENDING, Ending
+from gpujit.static_runtime.frames import native_frames
 from gpujit.static_runtime.native import Made, Maker
 from gpujit.static_runtime.places import Place
 from gpujit.static_runtime.pools import native_pooling
 from gpujit.static_runtime.products import native_product
 from gpujit.static_runtime.recurrent import native_recurrent
 
-MAKERS: tuple[Maker, ...] = (native_product, native_convolution, native_pooling, native_attention, native_recurrent)
-
-
+MAKERS: tuple[Maker, ...] = (
+    native_product,
+    native_frames,
+    native_convolution,
+    native_pooling,
+    native_attention,
+    native_recurrent,
+    native_assembly,
+)
 # Those whose templates can do more to their sums.
 ENDED = (native_product, native_convolution)
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from gpujit.fuser.lower import Lowered
-from gpujit.ir.graph import Node, Value
+from gpujit.ir.graph import Value
 from gpujit.ir.scalar import RecordError
 from gpujit.kernels.cpu_launch import BoundKernel, prepare
 from gpujit.kernels.cpu_nest import Geometry
@@ -51,8 +51,9 @@ class NativeKernel:
 
 # A native step and the tensors it reads, in the order of its words.
 Made = tuple[NativeKernel, Sequence[Value]]
-# What makes a native step of an operator's node, given where tensors and its first result lie; None when it cannot.
-Maker = Callable[[Node, Callable[[Value], Place | None], Place], Made | None]
+# What makes a native step of an operator's node, given where tensors and its first result lie; None when it cannot. One
+# that makes steps of templates is also called with what these are to do to their result in the end.
+Maker = Callable[..., Made | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +128,11 @@ def _bound(asked: Request) -> NativeKernel | None:
     )
 
 
-def of_template(bound: BoundTemplate, behind: int = 0) -> NativeKernel:
-    """The step of a template with one result, which is the last of its arrays but for ``behind`` more operands."""
-    at = len(bound.arrays) - 1 - behind
-    names = (*bound.arrays[:at], *bound.arrays[at + 1 :], bound.arrays[at])
+def of_template(bound: BoundTemplate, results: int = 1, behind: int = 0) -> NativeKernel:
+    """The step of a template whose last ``results`` arrays are what it makes, but for ``behind`` more operands."""
+    end = len(bound.arrays) - behind
+    start = end - results
+    names = (*bound.arrays[:start], *bound.arrays[end:], *bound.arrays[start:end])
     scratch = bound.slots.get("scratch", 0) if bound.scratch_bytes else 0
     return NativeKernel(
         bound.address,
@@ -142,7 +144,7 @@ def of_template(bound: BoundTemplate, behind: int = 0) -> NativeKernel:
         (),
         bound.is_small,
         bound,
-        ((),),
+        ((),) * results,
     )
 
 

@@ -99,12 +99,12 @@ def _made(product: Product, bias: np.ndarray | None, result: Place, ending: Endi
             return None
         weights = right.value.constant()
         matrix = np.lib.stride_tricks.as_strided(weights, (k, n), tuple(s * 4 for s in right.steps[-2:]))
-        packed = _packed(weights, matrix, gemm.plan(described).tile)
-        return of_template(gemm.bind(described, matrix, bias, packed), behind), [left.value, *ending.operands]
+        packed = packed_matrix(weights, matrix, gemm.plan(described).tile)
+        return of_template(gemm.bind(described, matrix, bias, packed), behind=behind), [left.value, *ending.operands]
     if m < FEW_ROWS and k * n > LARGE:
         return None
     pair = described._replace(b=_strides(right))
-    return of_template(gemm.bind(pair, None, bias), behind), [left.value, right.value, *ending.operands]
+    return of_template(gemm.bind(pair, None, bias), behind=behind), [left.value, right.value, *ending.operands]
 
 
 def _strides(x: Operand) -> tuple[int, int, int, int]:
@@ -119,7 +119,7 @@ _packs: dict[tuple[int, int, Strides], tuple[weakref.ref[np.ndarray], np.ndarray
 _lock = threading.Lock()
 
 
-def _packed(weights: np.ndarray, matrix: np.ndarray, tile: int) -> np.ndarray:
+def packed_matrix(weights: np.ndarray, matrix: np.ndarray, tile: int) -> np.ndarray:
     """The weights as the template reads them, kept as long as the weights are."""
     key = (id(weights), tile, matrix.strides)
     with _lock:

@@ -51,7 +51,7 @@ def native_recurrent(node: Node, place_of: Callable[[Value], Place | None], resu
         bound = _bound(found, known_places)
     except (ArgumentError, InternalError):
         return None
-    return None if bound is None else (of_template(bound, len(node.outputs)), [found.x, *found.states])
+    return None if bound is None else (of_template(bound, results=len(node.outputs)), [found.x, *found.states])
 
 
 def _bound(found: Layers, places: Sequence[Place]) -> Any:

@@ -23,9 +23,12 @@ SDPA = "aten::scaled_dot_product_attention"
     masked=st.sampled_from([None, (), (0,), (0, 1), (1,)]),
     causal=st.booleans(),
     scale=st.sampled_from([None, 0.3, 1.0]),
+    is_bool=st.booleans(),
 )
 @settings(max_examples=80)
-def test_any_size(lead: Any, sizes: Any, order: str, masked: Any, causal: bool, scale: float | None) -> None:
+def test_any_size(
+    lead: Any, sizes: Any, order: str, masked: Any, causal: bool, scale: float | None, is_bool: bool
+) -> None:
     queries, keys, depth, columns = sizes
     q, k = laid_out(order, *lead, queries, depth), laid_out(order, *lead, keys, depth, seed=1)
     v = laid_out(order, *lead, keys, columns, seed=2)
@@ -35,6 +38,7 @@ def test_any_size(lead: Any, sizes: Any, order: str, masked: Any, causal: bool, 
         # One for all heads, batches or queries.
         mask = f32(*(1 if d in masked else n for d, n in enumerate((*lead, queries))), keys, seed=3)
         mask[f32(*mask.shape, seed=4) > 0.5] = -np.inf
+        mask = mask > -1 if is_bool else mask
     assert check(SDPA, [q, k, v, mask, 0.0, causal, scale, False])
 
 
@@ -48,12 +52,14 @@ def test_a_query_whose_keys_are_all_hidden() -> None:
     q, mask = f32(1, 2, 3, 4), np.zeros((3, 3), np.float32)
     mask[1] = -np.inf
     assert check(SDPA, [q, q, q, mask, 0.0, False, None, False])
+    assert check(SDPA, [q, q, q, mask == 0, 0.0, False, None, False])
 
 
 def test_heads_that_share_keys() -> None:
     q, k, v = f32(2, 6, 5, 4), f32(2, 2, 7, 4, seed=1), f32(2, 2, 7, 3, seed=2)
     assert check(SDPA, [q, k, v, None, 0.0, True, None, True])
     assert check(SDPA, [q, k, v, f32(5, 7), 0.0, False, None, True])
+    assert check(SDPA, [q, k, v, f32(2, 6, 1, 7) > 0, 0.0, False, None, True])
 
 
 def test_heads_are_read_where_they_lie() -> None:

@@ -20,7 +20,7 @@ from gpujit.static_runtime.module import StaticModule
 from gpujit.support.config import config
 from tests.static_runtime.help import f32, run_graph
 
-CODES = {"float32": 6, "float64": 7}
+CODES = {"float32": 6, "float64": 7, "bool": 11}
 
 
 def graph_of(name: str, arguments: list[Any], constants: set[int] = frozenset()) -> tuple[Graph, list[Any]]:  # type: ignore[assignment]

@@ -39,7 +39,12 @@ class AttentionSpec(NamedTuple):
     vectors: int
     lanes: int
     is_causal: bool
-    has_mask: bool
+    mask: str | None
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether there is a mask: float32 to be added, or bool, which hides keys where it is False."""
+        return self.mask is not None
 
     @property
     def tile(self) -> int:
@@ -54,7 +59,8 @@ class AttentionSpec(NamedTuple):
 class Attention(NamedTuple):
     """Sizes and strides (batch, head, row) in elements of arrays whose rows lie together; a mask's may be 0.
 
-    Causal: query i sees keys up to i. ``shared`` heads of queries in a row use one head of keys and values.
+    Causal: query i sees keys up to i. ``shared`` heads of queries in a row use one head of keys and values. A mask is
+    added to the scores; with ``is_mask_bool`` it hides keys where it is False.
     """
 
     batch: int
@@ -71,6 +77,7 @@ class Attention(NamedTuple):
     mask: Sequence[int] | None = None
     is_causal: bool = False
     shared: int = 1
+    is_mask_bool: bool = False
 
 
 def render(spec: AttentionSpec) -> str:
@@ -105,7 +112,7 @@ def _write(k: TemplateBody, spec: AttentionSpec) -> None:
 
         def place(name: str, inner: Vector) -> ir.Value:
             at = outer * k.word(f"{name}_outer") + inner * k.word(f"{name}_inner")
-            return k.at(k.array(name), at)
+            return k.e.at(k.array(name), at.value, (spec.mask or "float32") if name == "mask" else "float32")
 
         with k.builder.if_then(unless_current(k, current, outer * heads + shared)):
             k.outline("keys", [place("k", shared), turned, blocks], lambda k, *given: _turn_keys(k, spec, *given))
@@ -177,8 +184,12 @@ def _weigh(
             i = highest.index
             here = e.tail_mask(k.larger(visible - i, 0), lanes)
             x = k.floats(line, i, lanes) * scale
-            if spec.has_mask:
-                x = x + k.floats(mask, query * k.word("mask_row") + start + i, lanes, here)
+            if spec.mask is not None:
+                given = e.load(mask, (query * k.word("mask_row") + start + i).value, spec.mask, lanes, here)
+                if spec.mask == "bool":
+                    here = here & given
+                else:
+                    x = x + given
             x = e.select(here, x, float("-inf"))
             k.put(line, i, x)
             highest.following = [e.maximum(highest.now[0], x)]
@@ -272,7 +283,9 @@ def bind(attention: Attention) -> BoundTemplate:
     if min(a.batch, a.heads, a.queries, a.keys, a.depth, a.columns) < 1 or a.heads % a.shared:
         raise ArgumentError(f"attention of {a.heads} heads, {a.queries} queries and {a.keys} keys: nothing to compute")
     rows, vectors = register_tile(a, lanes)
-    spec = AttentionSpec(rows, vectors, lanes, a.is_causal, a.mask is not None)
+    spec = AttentionSpec(
+        rows, vectors, lanes, a.is_causal, None if a.mask is None else "bool" if a.is_mask_bool else "float32"
+    )
     words = {
         "batch": a.batch, "heads": a.heads, "shared": a.shared, "queries": a.queries, "keys": a.keys,
         "depth": a.depth, "columns": a.columns, "tiles": -(-a.queries // spec.rows),
@@ -287,5 +300,6 @@ def bind(attention: Attention) -> BoundTemplate:
         words,
         ["q", "k", "v", "out", *(["mask"] if spec.has_mask else [])],
         scratch_bytes=4 * (padded_keys * a.depth + padded_columns * spec.rows),
+        dtypes={"mask": np.bool_} if spec.mask == "bool" else None,
         is_small=a.batch * a.heads * a.queries * a.keys * (a.depth + a.columns) < WORTH_A_TEAM,
     )

@@ -54,8 +54,8 @@ class BoundTemplate:
     """A kernel with all words of its block but the addresses of arrays.
 
     ``scratch_bytes`` is what each part needs of memory; ``arrays`` names the block's slots for the arrays of a call,
-    and ``constants`` gives those that belong to the kernel: packed weights, tables. Threads may call one at the same
-    time.
+    and ``constants`` gives those that belong to the kernel: packed weights, tables. ``dtypes`` are those of arrays that
+    are not float32. Threads may call one at the same time.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class BoundTemplate:
         scratch_bytes: int = 0,
         constants: Mapping[str, np.ndarray] | None = None,
         is_small: bool = False,
+        dtypes: Mapping[str, type] | None = None,
     ) -> None:
         self.address, self.arrays = address, tuple(arrays)
         self.constants = dict(constants or {})
@@ -81,15 +82,16 @@ class BoundTemplate:
         if "scratch_bytes" in self.slots:
             self.words[self.slots["scratch_bytes"]] = self.scratch_bytes
         self._places = [self.slots[name] for name in self.arrays]
+        self._dtypes = [np.dtype((dtypes or {}).get(name, np.float32)) for name in self.arrays]
 
     def __call__(self, *arrays: np.ndarray) -> None:
         """Run on arrays of the geometry that was bound, in the order of ``arrays``. Raises ArgumentError for other
         types.
         """
         block = self.words.copy()
-        for place, x in zip(self._places, arrays, strict=True):
-            if x.dtype != np.float32:
-                raise ArgumentError(f"a template for float32 got {x.dtype}")
+        for place, dtype, x in zip(self._places, self._dtypes, arrays, strict=True):
+            if x.dtype != dtype:
+                raise ArgumentError(f"a template for {dtype} got {x.dtype}")
             block[place] = x.__array_interface__["data"][0]
         parts, workers = 1, alone()
         if not self.is_small:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpujit.kernels.target import host
-from gpujit.kernels.templates import conv_dense, conv_rows, gemm, winograd
+from gpujit.kernels.templates import conv_dense, conv_few, conv_rows, gemm, winograd
 from gpujit.kernels.templates.bound import BoundTemplate, template_address
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.planes import Window
@@ -46,7 +46,8 @@ class Conv(NamedTuple):
 def bind(conv: Conv, weights: np.ndarray, bias: np.ndarray | None = None, method: str | None = None) -> BoundTemplate:
     """The kernel to call with (x, out), and a residual last; weights are [K, C / groups, kernel y, kernel x].
 
-    ``method`` is "dense", "rows", "pixels" (for 1x1), "winograd2" or "winograd4"; by default what is quicker.
+    ``method`` is "dense", "rows", "pixels" (for 1x1), "few" (pixels), "winograd2" or "winograd4"; by default what is
+    quicker.
     Raises ArgumentError.
     """
     conv.check()
@@ -61,6 +62,8 @@ def bind(conv: Conv, weights: np.ndarray, bias: np.ndarray | None = None, method
         return _bind_rows(conv, weights, bias)
     if method == "pixels":
         return _bind_pixels(conv, weights, bias)
+    if method == "few":
+        return _bind_few(conv, weights, bias)
     if method.startswith("winograd"):
         return _bind_winograd(conv, weights, bias, int(method[-1]))
     return bind_dense(conv, weights, bias)
@@ -70,6 +73,8 @@ def choose(conv: Conv) -> str:
     """Which template is quickest: unfolding pays when many filters read what was unfolded."""
     if conv.filters // conv.groups < 12:
         return "rows"
+    if conv.groups == 1 and not conv.window.is_plain and _are_few(conv):
+        return "few"
     if may_use_winograd(conv) and min(conv.channels, conv.filters) >= 16:
         costs = {f"winograd{m}": winograd_cost(conv, m) for m in (2, 4)}
         best = min(costs, key=costs.__getitem__)
@@ -86,6 +91,12 @@ def choose(conv: Conv) -> str:
         ):
             return "pixels"
     return "dense"
+
+
+def _are_few(conv: Conv) -> bool:
+    """Whether pixels would fill half a vector at most, and filters one."""
+    lanes = host().width
+    return 2 * conv.window.output[0] * conv.window.output[1] <= lanes <= conv.filters
 
 
 def _padded(size: int, tile: int) -> int:
@@ -166,6 +177,31 @@ def bind_dense(
         scratch_bytes=4 * (depth * spec.tile + (channels * window.plane_size if segments else 0)),
         constants=constants,
         is_small=conv.work < WORTH_A_TEAM,
+    )
+
+
+def _bind_few(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> BoundTemplate:
+    """The kernel with filters in the lanes."""
+    window, lanes = conv.window, host().width
+    if conv.groups != 1:
+        raise ArgumentError(f"a convolution of few pixels is in one group, not in {conv.groups}")
+    pixels = window.output[0] * window.output[1]
+    rows, vectors = gemm.register_tile(pixels, conv.filters, lanes)
+    spec = conv_few.FewSpec(rows, vectors, lanes, conv.epilogue)
+    taps = window.kernel[0] * window.kernel[1]
+    words = {
+        "images": conv.images, "channels": conv.channels, "filters": conv.filters, "area": window.height * window.width,
+        "pixels": pixels, "tap_count": taps, "panels": -(-conv.filters // spec.tile),
+    }  # fmt: skip
+    packed = {"weights": conv_few.pack(weights, spec.tile), "offsets": conv_few.offsets(window)}
+    return BoundTemplate(
+        template_address(("conv_few", spec), lambda: conv_few.render(spec)),
+        conv_few.SLOTS,
+        words,
+        _arrays(conv),
+        scratch_bytes=4 * pixels * taps * conv.channels,
+        constants=_constants(conv, bias) | packed,
+        is_small=conv.work < WORTH_A_TEAM or words["panels"] < 2,
     )
 
 

@@ -80,6 +80,22 @@ def test_narrow_vectors(width: int) -> None:
         check((1, 3, 13, 50, 12, 20), True, True, alone=False)
 
 
+@pytest.mark.parametrize("width", [1, 4, 8, 16])
+def test_bool_masks_hide_keys(width: int) -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (numbers(rng, 1, 2, n, 8) for n in (5, 70, 70))
+    seen = rng.random((1, 1, 5, 70)) < 0.6
+    seen[..., 3, :] = False
+    problem = Attention(1, 2, 5, 70, 8, 8, *map(strides, (q, k, v, q)), 0.4, (0, 0, 70))
+    with config(simd_width=width):
+        out, want = np.empty_like(q), np.empty_like(q)
+        bind(problem._replace(is_mask_bool=True))(q, k, v, out, seen)
+        bind(problem)(q, k, v, want, np.where(seen, np.float32(0), np.float32(-np.inf)))
+        np.testing.assert_array_equal(out, want)
+        with pytest.raises(ArgumentError, match="for bool got float32"):
+            bind(problem._replace(is_mask_bool=True))(q, k, v, out, np.ones((5, 70), np.float32))
+
+
 def test_a_query_that_sees_nothing_gets_zeros() -> None:
     q = np.ones((1, 1, 2, 4), np.float32)
     mask = np.array([[0, 0, 0], [-np.inf] * 3], np.float32)

@@ -72,7 +72,7 @@ pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
     stride=pair,
     dilation=pair,
     padding=st.tuples(st.integers(0, 3), st.integers(0, 3)),
-    method=st.sampled_from(["dense", "rows"]),
+    method=st.sampled_from(["dense", "rows", "few"]),
 )
 def test_any_geometry(
     images: int, groups: int, channels: int, filters: int, size: tuple[int, int], kernel: tuple[int, int],
@@ -80,6 +80,7 @@ def test_any_geometry(
 ) -> None:  # fmt: skip
     window = Window(*size, kernel, stride, padding, dilation)
     assume(min(window.output) > 0)
+    groups = 1 if method == "few" else groups
     check(Conv(images, channels * groups, filters * groups, window, groups, Epilogue(bias=True)), method)
 
 
@@ -125,7 +126,7 @@ def test_winograd_is_refused_where_it_does_not_fit() -> None:
         bind(Conv(1, 2, 2, Window(5, 5, (5, 5))), np.zeros((2, 2, 5, 5), np.float32), method="winograd4")
 
 
-@pytest.mark.parametrize("method", ["dense", "rows"])
+@pytest.mark.parametrize("method", ["dense", "rows", "few"])
 @pytest.mark.parametrize("activation", ["relu", "silu", "hardswish"])
 @pytest.mark.parametrize("last", [False, True])
 def test_epilogues(method: str, activation: str, last: bool) -> None:
@@ -151,7 +152,7 @@ def test_pointwise_by_pixels(size: tuple[int, int]) -> None:
     check(Conv(2, 70, 75, Window(*size, (1, 1)), 1, Epilogue(True, True, "relu")), "pixels")
 
 
-@pytest.mark.parametrize("method", ["dense", "rows", "winograd2", "winograd4"])
+@pytest.mark.parametrize("method", ["dense", "rows", "few", "winograd2", "winograd4"])
 @pytest.mark.parametrize("threads", [2, 3])
 def test_parts_of_a_team_together_make_the_whole(method: str, threads: int) -> None:
     with config(threads=threads):
@@ -159,7 +160,7 @@ def test_parts_of_a_team_together_make_the_whole(method: str, threads: int) -> N
         check(Conv(1, 6, 50, Window(21, 18, (3, 3), (1, 1), (1, 1)), 1, Epilogue(True)), method, 0, 25, alone=False)
 
 
-@pytest.mark.parametrize("method", ["dense", "rows", "winograd2", "winograd4"])
+@pytest.mark.parametrize("method", ["dense", "rows", "few", "winograd2", "winograd4"])
 @pytest.mark.parametrize("width", [1, 4, 8])
 def test_narrow_vectors(method: str, width: int) -> None:
     with config(simd_width=width):
