@@ -1,19 +1,22 @@
 """The operator table on NumPy against PyTorch's operators: the most frequent ones of real models, one thread each.
 
-Usage: python bench/operators.py [--only softmax,conv] [--check] [--markdown] [--rounds 15]     (needs torch)
+Usage: python bench/operators.py [--only softmax,conv] [--planned] [--check] [--markdown] [--rounds 15]  (needs torch)
 
 Each case calls a kernel of ``gpujit.ops.table`` and the operator of ``torch.ops`` with the same values. Cases are the
 40 operators that the most models use, without views, numbers and constructors of lists, each with a small input (a tiny
 model) and a large one (a residual network or a transformer, batch 1); after them others that fewer models use.
 Rounds are interleaved and medians compared, so that noise of the machine meets both. ``--check`` fails when an operator
 takes more than LIMIT times what PyTorch takes, or a convolution or matrix product more than GEMM_LIMIT times.
+
+Without ``--planned`` it is the table on NumPy that is measured: what the interpreter calls. With it, each operator runs
+as in an optimised module: compiled, weights packed, on planned memory; in-place ones, which write into operands, do not.
 """
 
 from __future__ import annotations
 
 import os
 
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "GPUJIT_THREADS"):
     os.environ[_name] = "1"
 
 import argparse
@@ -25,7 +28,14 @@ from typing import Any
 
 import numpy as np
 
+from gpujit.fuser.fuse import fuse
+from gpujit.ir.dtypes import code_of
+from gpujit.ir.graph import Graph, Node, Value
+from gpujit.ir.types import TensorType
 from gpujit.ops import table
+from gpujit.passes.nodes import insert_op
+from gpujit.runtime.lower import Lowerer
+from gpujit.static_runtime.module import StaticModule
 
 LIMIT = 3.0
 GEMM_LIMIT = 1.5
@@ -270,8 +280,8 @@ def compare(ours: Callable[[], object], theirs: Callable[[], object], rounds: in
     return median(p[0] for p in pairs), median(p[1] for p in pairs)
 
 
-def measure(case: Case, rounds: int) -> tuple[float, float]:
-    """Seconds of one call of gpujit's kernel and of PyTorch's operator."""
+def measure(case: Case, rounds: int, is_planned: bool) -> tuple[float, float]:
+    """Seconds of one call of gpujit's kernel, or plan, and of PyTorch's operator."""
     import torch
 
     name, _, args = case
@@ -279,8 +289,47 @@ def measure(case: Case, rounds: int) -> tuple[float, float]:
     if op is None:
         raise KeyError(name)
     kernel = op.kernel(np)
+    plan = planned(name, args) if is_planned else None
+    if plan is not None:
+        with torch.no_grad():
+            return compare(plan, peer(name, args), rounds)
     with torch.no_grad(), np.errstate(all="ignore"):
         return compare(lambda: kernel(*args), peer(name, args), rounds)
+
+
+CONSTANTS = ("weight", "bias", "running_mean", "running_var", "mat2", "normalized_shape")
+
+
+def planned(name: str, args: tuple[Any, ...]) -> Callable[[], Any] | None:
+    """The call of a plan of this one operator; None for operators that write into their operands."""
+    op = table.by_full_name(name)
+    assert op is not None
+    if any(a.is_write for a in op.schema.arguments):
+        return None
+    graph, values, inputs = Graph("one"), [], []
+
+    def tensor(x: Any, argument: str) -> Value:
+        kind = TensorType(code_of(x.dtype), x.shape)
+        if argument in CONSTANTS and name.rpartition(".")[0] != "aten::matmul":
+            return graph.constant(x, kind)
+        values.append(x)
+        return graph.add_input(kind)
+
+    for argument, x in zip(op.schema.arguments, args, strict=False):
+        if isinstance(x, np.ndarray):
+            inputs.append(tensor(x, argument.name))
+        elif isinstance(x, list) and x and isinstance(x[0], np.ndarray):
+            items = Node("prim::ListConstruct", [tensor(v, argument.name) for v in x])
+            graph.block.append(items)
+            inputs.append(items.add_output(argument.type))
+        else:
+            inputs.append(graph.constant(x, argument.type))
+    made = insert_op(graph.block.return_node, name, inputs, graph.block.return_node)
+    for value in made if isinstance(made, (list, tuple)) else [made]:
+        graph.add_output(value)
+    fused = fuse(graph)
+    module = StaticModule(graph, fused.programs, Lowerer(np))
+    return lambda: module.run(values)
 
 
 def limit(name: str) -> float:
@@ -294,6 +343,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="parts of names or cases, separated by commas")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--planned", action="store_true", help="measure operators as optimised modules run them")
     parser.add_argument("--markdown", action="store_true", help="print tables for docs/performance.md")
     parser.add_argument("--check", action="store_true", help="exit 1 when an operator is slower than its limit")
     arguments = parser.parse_args()
@@ -304,7 +354,7 @@ def main() -> int:
         rows = []
         for case in cases:
             if any(w in f"{case[0]} {case[1]}" for w in wanted):
-                ours, theirs = measure(case, arguments.rounds)
+                ours, theirs = measure(case, arguments.rounds, arguments.planned)
                 rows.append((ours / theirs, case[0].removeprefix("aten::"), case[1], ours * 1e6, theirs * 1e6))
                 if ours > theirs * limit(case[0]):
                     slow.append(f"{case[0]} ({case[1]})")

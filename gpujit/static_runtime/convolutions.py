@@ -16,7 +16,7 @@ from gpujit.kernels.templates.bound import BoundTemplate
 from gpujit.kernels.templates.planes import Window
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.endings import NO_ENDING, Ending
-from gpujit.static_runtime.native import Made, of_template
+from gpujit.static_runtime.native import Made
 from gpujit.static_runtime.places import Place, contiguous
 from gpujit.support.errors import ArgumentError, InternalError
 
@@ -66,7 +66,7 @@ def native_convolution(
     except (ArgumentError, InternalError):
         return None
     _share(bound, weights)
-    return of_template(bound, behind=len(ending.operands)), [found.x, *ending.operands]
+    return ending.step(bound, [found.x])
 
 
 def _pair(numbers: Any, rank: int, first: int) -> tuple[int, int] | None:

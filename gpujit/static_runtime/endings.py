@@ -16,9 +16,11 @@ from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.types import TensorType
 from gpujit.kernels.index import dim
+from gpujit.kernels.templates.bound import BoundTemplate
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.tile import Call, Compute, Const, Instruction, Load, Store, TileProgram
 from gpujit.ops import table
+from gpujit.static_runtime.native import Made, of_template
 from gpujit.static_runtime.places import Place, contiguous
 
 # Longer programs are not looked at: no activation is as long.
@@ -36,6 +38,16 @@ class Ending(NamedTuple):
     def operands(self) -> tuple[Value, ...]:
         """What is read at the end."""
         return () if self.residual is None else (self.residual,)
+
+    def step(self, bound: BoundTemplate, operands: Sequence[Value]) -> Made:
+        """The step of a template with this ending, whose other operands are given.
+
+        Each number of a residual is read just before the result's number at its place is written, so the result may be
+        written over it.
+        """
+        operands = [*operands, *self.operands]
+        behind = len(self.operands)
+        return of_template(bound, behind=behind, overwrites=(len(operands) - 1,) * behind), operands
 
     def epilogue(self, has_bias: bool) -> Epilogue:
         """The same for a template."""

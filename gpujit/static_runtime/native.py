@@ -128,8 +128,13 @@ def _bound(asked: Request) -> NativeKernel | None:
     )
 
 
-def of_template(bound: BoundTemplate, results: int = 1, behind: int = 0) -> NativeKernel:
-    """The step of a template whose last ``results`` arrays are what it makes, but for ``behind`` more operands."""
+def of_template(
+    bound: BoundTemplate, results: int = 1, behind: int = 0, overwrites: tuple[int, ...] = ()
+) -> NativeKernel:
+    """The step of a template whose last ``results`` arrays are what it makes, but for ``behind`` more operands.
+
+    The result, when there is one, may be written over the operands ``overwrites``.
+    """
     end = len(bound.arrays) - behind
     start = end - results
     names = (*bound.arrays[:start], *bound.arrays[end:], *bound.arrays[start:end])
@@ -144,7 +149,7 @@ def of_template(bound: BoundTemplate, results: int = 1, behind: int = 0) -> Nati
         (),
         bound.is_small,
         bound,
-        ((),) * results,
+        (overwrites,) * results,
     )
 
 

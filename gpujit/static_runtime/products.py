@@ -17,7 +17,7 @@ from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import gemm
 from gpujit.static_runtime.endings import NO_ENDING, Ending
-from gpujit.static_runtime.native import Made, of_template
+from gpujit.static_runtime.native import Made
 from gpujit.static_runtime.places import Place, Strides
 from gpujit.support.errors import ArgumentError, InternalError
 
@@ -93,18 +93,17 @@ def _made(product: Product, bias: np.ndarray | None, result: Place, ending: Endi
         m, n, k, _strides(left), rows, r=rows, batch=prod(batch), inner=batch[1] if is_pair else 1,
         epilogue=ending.epilogue(bias is not None),
     )  # fmt: skip
-    behind = len(ending.operands)
     if right.value.is_constant:
         if any(right.steps[:-2]):
             return None
         weights = right.value.constant()
         matrix = np.lib.stride_tricks.as_strided(weights, (k, n), tuple(s * 4 for s in right.steps[-2:]))
         packed = packed_matrix(weights, matrix, gemm.plan(described).tile)
-        return of_template(gemm.bind(described, matrix, bias, packed), behind=behind), [left.value, *ending.operands]
+        return ending.step(gemm.bind(described, matrix, bias, packed), [left.value])
     if m < FEW_ROWS and k * n > LARGE:
         return None
     pair = described._replace(b=_strides(right))
-    return of_template(gemm.bind(pair, None, bias), behind=behind), [left.value, right.value, *ending.operands]
+    return ending.step(gemm.bind(pair, None, bias), [left.value, right.value])
 
 
 def _strides(x: Operand) -> tuple[int, int, int, int]:

@@ -11,6 +11,9 @@ import pytest
 
 from gpujit.ir.parser import parse_graph
 from gpujit.ir.verify import verify
+from gpujit.kernels.templates import conv, gemm
+from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.planes import Window
 from gpujit.static_runtime.makers import native_step
 from gpujit.support.config import config
 from gpujit.testing import resolve_node
@@ -31,6 +34,8 @@ graph(%x : Float(2, 8, 6, 6), %r : Float(2, 16, 6, 6)):
   %ones : int[] = prim::ListConstruct(%one, %one)
 """
 T = "Float(2, 16, 6, 6)"
+# How many values of the last plan lie in place of another one.
+MEMORY: list[int] = []
 X, R = f32(2, 8, 6, 6), f32(2, 16, 6, 6, seed=3)
 CONSTANTS = [f32(16, 8, 3, 3, seed=1) / 4, f32(16, seed=2)]
 
@@ -49,6 +54,7 @@ def steps_of(lines: str, result: str, given: list[Any], head: str = HEAD, consta
             got = module.run(values)
         for g, w in zip(got, wanted, strict=True) if isinstance(wanted, tuple) else [(got, wanted)]:
             np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5)
+    MEMORY.append(module.memory().overwritten)
     return sum(len(s.steps) for s in module.plan(given).segments)
 
 
@@ -195,3 +201,49 @@ def test_nan_and_infinity_go_through() -> None:
     lines = f"%0 : {T} = {CONV}\n%1 : {T} = aten::add(%0, %r, %one)\n"
     for name in ("relu", "relu6", "sigmoid", "silu", "tanh", "hardswish", "hardsigmoid"):
         assert steps_of(lines + ACTIVATIONS[name], "%2", [X, r]) == 1
+
+
+@pytest.mark.parametrize("method", ["dense", "rows", "winograd2", "winograd4", "pixels"])
+@pytest.mark.parametrize("residual_last", [False, True])
+def test_convolutions_may_write_over_their_residual(method: str, residual_last: bool) -> None:
+    kernel = (1, 1) if method == "pixels" else (3, 3)
+    window = Window(19, 21, kernel, padding=(0, 0) if method == "pixels" else (1, 1))
+    x, w, residual = f32(2, 5, 19, 21), f32(37, 5, *kernel, seed=1), f32(2, 37, 19, 21, seed=2)
+    bound = conv.bind(conv.Conv(2, 5, 37, window, 1, Epilogue(False, True, "relu", residual_last)), w, None, method)
+    is_written_over(bound, [x], residual)
+
+
+@pytest.mark.parametrize("sizes", [(1, 70, 9), (13, 70, 9), (130, 35, 40)])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_products_may_write_over_their_residual(sizes: tuple[int, int, int], is_packed: bool) -> None:
+    m, n, k = sizes
+    a, b, residual = f32(2, m, k), f32(2, k, n, seed=1), f32(2, m, n, seed=2)
+    rows = (m * n, 0, n, 1)
+    described = gemm.Gemm(
+        m, n, k, (m * k, 0, k, 1), rows, None if is_packed else (k * n, 0, n, 1), rows, 2,
+        epilogue=Epilogue(False, True, "gelu"),
+    )  # fmt: skip
+    is_written_over(gemm.bind(described, b[0] if is_packed else None), [a] if is_packed else [a, b], residual)
+
+
+def is_written_over(kernel: Any, operands: list[np.ndarray], residual: np.ndarray) -> None:
+    """The kernel computes the same when its result is its residual."""
+    wanted, there = np.empty_like(residual), residual.copy()
+    for is_small in (True, False):
+        kernel.is_small = is_small
+        kernel(*operands, wanted, residual)
+        there[:] = residual
+        kernel(*operands, there, there)
+        np.testing.assert_array_equal(there, wanted)
+
+
+def test_a_planned_residual_is_written_over() -> None:
+    lines = f"""
+        %a : {T} = aten::neg(%r)
+        %0 : {T} = {CONV}
+        %1 : {T} = aten::add(%0, %a, %one)
+        %2 : {T} = aten::relu(%1)
+        %3 : {T} = aten::cumsum(%2, %one, %nothing)"""
+    head = HEAD.rstrip() + "\n  %nothing : NoneType = prim::Constant()\n"
+    assert steps_of(lines, "%3", [X, R], head) == 2
+    assert MEMORY[-1] >= 1
