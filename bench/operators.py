@@ -9,7 +9,7 @@ Rounds are interleaved and medians compared, so that noise of the machine meets 
 takes more than LIMIT times what PyTorch takes, or a convolution or matrix product more than GEMM_LIMIT times.
 
 Without ``--planned`` it is the table on NumPy that is measured: what the interpreter calls. With it, each operator runs
-as in an optimised module: compiled, weights packed, on planned memory; in-place ones, which write into operands, do not.
+as in an optimised module: compiled, weights packed, on planned memory; those that write into operands do not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gpujit.ir.dtypes import code_of
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.types import TensorType
 from gpujit.ops import table
-from gpujit.passes.nodes import insert_op
+from gpujit.passes.nodes import insert_node
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.module import StaticModule
 
@@ -324,8 +324,7 @@ def planned(name: str, args: tuple[Any, ...]) -> Callable[[], Any] | None:
             inputs.append(items.add_output(argument.type))
         else:
             inputs.append(graph.constant(x, argument.type))
-    made = insert_op(graph.block.return_node, name, inputs, graph.block.return_node)
-    for value in made if isinstance(made, (list, tuple)) else [made]:
+    for value in insert_node(graph.block.return_node, name, inputs, graph.block.return_node).outputs:
         graph.add_output(value)
     fused = fuse(graph)
     module = StaticModule(graph, fused.programs, Lowerer(np))

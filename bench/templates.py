@@ -25,7 +25,7 @@ os.environ["OMP_NUM_THREADS"] = os.environ["GPUJIT_THREADS"] = str(options.threa
 import numpy as np
 import torch
 
-from gpujit.kernels.templates import attention, conv, gemm, pool
+from gpujit.kernels.templates import attention, conv, gemm, pool, rnn
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.planes import Window
 
@@ -170,6 +170,40 @@ def pooled(channels: int, size: int, kind: str, kernel: int, stride: int) -> Cas
     return Case(name, work, lambda: bound(x, out), theirs, difference(out, theirs()))
 
 
+def recurrent(kind: str, steps: int, batch: int, inputs: int, size: int, layers: int, directions: int = 1) -> Case:
+    theirs_of = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[kind]
+    model = theirs_of(inputs, size, layers, bidirectional=directions == 2).eval()
+    flat = [p.numpy() for p in model.parameters()]
+    x, y = numbers(steps, batch, inputs), np.empty((steps, batch, directions * size), np.float32)
+    count = 2 if kind == "lstm" else 1
+    first = [numbers(layers * directions, batch, size) for _ in range(count)]
+    last = [np.empty_like(s) for s in first]
+    whole = (batch * size, size)
+    kernel = rnn.bind(
+        rnn.Rnn(
+            kind, steps, batch, size, layers, directions, (batch * inputs, inputs, 1), whole, whole,
+            (batch * directions * size, directions * size),
+        ),
+        [rnn.Layer(*flat[k : k + 4]) for k in range(0, len(flat), 4)],
+    )  # fmt: skip
+    tx = torch.from_numpy(x)
+    states = [torch.from_numpy(s) for s in first]
+    given = tuple(states) if count == 2 else states[0]
+    compiled = torch.jit.freeze(torch.jit.trace(model, (tx, given)))
+
+    def theirs() -> torch.Tensor:
+        found: torch.Tensor = compiled(tx, given)[0]
+        return found
+
+    def ours() -> None:
+        kernel(x, *first, y, *last)
+
+    ours()
+    weights = sum(w.size for w in flat if w.ndim == 2)
+    name = f"{kind} {layers}x{size}{' both ways' if directions == 2 else ''}, {batch} of {steps} steps of {inputs}"
+    return Case(name, 2.0 * steps * batch * weights, ours, theirs, difference(y, theirs()))
+
+
 def cases() -> Iterator[Callable[[], Case]]:
     for m, k, n in [
         (197, 768, 3072), (197, 3072, 768), (128, 256, 256), (128, 256, 1024), (64, 512, 512), (1, 512, 512),
@@ -202,6 +236,11 @@ def cases() -> Iterator[Callable[[], Case]]:
         (64, 112, "max", 3, 2), (128, 28, "mean", 2, 2), (192, 35, "mean", 3, 1), (512, 7, "mean", 7, 1),
     ]:  # fmt: skip
         yield lambda c=channels, s=size, q=kind, k=kernel, t=stride: pooled(c, s, q, k, t)
+    for given in [
+        ("lstm", 50, 1, 128, 256, 2), ("lstm", 50, 16, 128, 256, 2), ("lstm", 1, 1, 128, 128, 1),
+        ("lstm", 100, 4, 80, 128, 1, 2), ("gru", 50, 1, 128, 256, 2), ("gru", 50, 64, 64, 100, 1),
+    ]:  # fmt: skip
+        yield lambda given=given: recurrent(*given)
 
 
 def main() -> None:

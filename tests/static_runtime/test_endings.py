@@ -239,7 +239,7 @@ def is_written_over(kernel: Any, operands: list[np.ndarray], residual: np.ndarra
 
 def test_a_planned_residual_is_written_over() -> None:
     lines = f"""
-        %a : {T} = aten::neg(%r)
+        %a : {T} = {CONV}
         %0 : {T} = {CONV}
         %1 : {T} = aten::add(%0, %a, %one)
         %2 : {T} = aten::relu(%1)

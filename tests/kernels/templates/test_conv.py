@@ -202,3 +202,15 @@ def test_what_cannot_be_computed_is_refused() -> None:
         bind(Conv(1, 3, 4, Window(5, 5, (3, 3)), 2), w)
     with pytest.raises(ArgumentError, match="needs"):
         bind(Conv(1, 3, 4, Window(5, 5, (3, 3))), w)
+
+
+def test_few_pixels_have_their_filters_in_the_lanes() -> None:
+    with config(simd_width=8):
+        assert choose(Conv(1, 128, 64, Window(1, 4, (1, 3), (1, 2), (0, 1)))) == "few"
+        assert choose(Conv(1, 128, 64, Window(1, 40, (1, 3), (1, 2), (0, 1)))) == "dense"
+        assert choose(Conv(1, 128, 64, Window(1, 4, (1, 3), (1, 2), (0, 1)), 2)) == "dense"
+        for images in (1, 3):
+            conv = Conv(images, 19, 37, Window(5, 5, (3, 3), (2, 2), (1, 1)), 1, Epilogue(True, True, "relu", True))
+            check(conv, "few", alone=False)
+    with pytest.raises(ArgumentError, match="in one group, not in 2"):
+        bind(Conv(1, 4, 4, Window(3, 3, (3, 3)), 2), np.zeros((4, 2, 3, 3), np.float32), method="few")
