@@ -243,7 +243,9 @@ def test_a_planned_residual_is_written_over() -> None:
         %0 : {T} = {CONV}
         %1 : {T} = aten::add(%0, %a, %one)
         %2 : {T} = aten::relu(%1)
-        %3 : {T} = aten::cumsum(%2, %one, %nothing)"""
-    head = HEAD.rstrip() + "\n  %nothing : NoneType = prim::Constant()\n"
-    assert steps_of(lines, "%3", [X, R], head) == 2
+        %3 : Float(2, 16, 3, 3) = aten::avg_pool2d(%2, %twos, %twos, %zeros, %false, %false, %nothing)"""
+    head = HEAD.rstrip() + "\n  %nothing : NoneType = prim::Constant()\n  %none_ : int = prim::Constant[value=0]()\n"
+    head += "  %false : bool = prim::Constant[value=False]()\n  %twos : int[] = prim::ListConstruct(%two, %two)\n"
+    head += "  %zeros : int[] = prim::ListConstruct(%none_, %none_)\n"
+    assert steps_of(lines, "%3", [X, R], head) == 3
     assert MEMORY[-1] >= 1

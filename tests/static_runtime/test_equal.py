@@ -51,6 +51,11 @@ def arrays(value: Any) -> Iterator[np.ndarray]:
             yield from arrays(v)
 
 
+def assert_close(got: Any, wanted: Any, where: str = "result") -> None:
+    """Equal up to what another order of summing products allows."""
+    assert_same_values(got, wanted, where, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("path", CASES)
 def test_planned_equals_interpreted(path: Path) -> None:
     # Small results too are written into the arena.
@@ -58,16 +63,16 @@ def test_planned_equals_interpreted(path: Path) -> None:
     given = own(case.values)
     wanted = case.interpreted(own(case.values))
     first = case.planned(given)
-    assert_same_values(first, wanted)
+    assert_close(first, wanted)
     assert_same_values(given[1:], case.values[1:], "inputs")
     kept = copy.deepcopy(first)
     with config(check_plan=True):
-        assert_same_values(case.planned(given), wanted, "poisoned")
-        assert_same_values(case.planned(given), wanted, "poisoned again")
+        assert_close(case.planned(given), wanted, "poisoned")
+        assert_close(case.planned(given), wanted, "poisoned again")
     for number in range(2, 11):
         result = case.planned(given)
         if number in (2, 10):
-            assert_same_values(result, wanted, f"call {number}")
+            assert_close(result, wanted, f"call {number}")
     # Later runs write nothing into earlier results, nor do two results share memory (unless they are an input).
     assert_same_values(first, kept, "the first result, later")
     for a in arrays(first):
@@ -92,7 +97,7 @@ def test_four_threads_at_once(name: str) -> None:
             start.wait()
             with config(check_plan=check):
                 for _ in range(8):
-                    assert_same_values(case.planned(given), wanted)
+                    assert_close(case.planned(given), wanted)
         except BaseException as fault:
             faults.append(fault)
 
@@ -113,7 +118,7 @@ def test_other_shapes_and_back(name: str) -> None:
     pairs = [pair(module, small), pair(module, large)]
     wanted = [p.interpreted(own(p.values)) for p in pairs]
     for turn in (0, 1, 0, 1, 1, 0):
-        assert_same_values(pairs[turn].planned(pairs[turn].values), wanted[turn])
+        assert_close(pairs[turn].planned(pairs[turn].values), wanted[turn])
 
 
 def test_inputs_with_other_strides() -> None:
@@ -129,7 +134,7 @@ def test_inputs_with_other_strides() -> None:
     for y in (x, *others, x, *others):
         given = [case.values[0], y, *case.values[2:]]
         before = y.copy()
-        assert_same_values(case.planned(given), wanted)
+        assert_close(case.planned(given), wanted)
         np.testing.assert_array_equal(y, before)
 
 
