@@ -13,7 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from gpujit.fuser.moves import MOVES
 from gpujit.ops import quantized, table  # noqa: E402
+from gpujit.ops.record import can_record
 from gpujit.ops.registry import Op  # noqa: E402
 
 TARGET = ROOT / "docs" / "operators.md"
@@ -27,7 +29,6 @@ HALF = (
     "and the losses `mse`, `soft_margin`, `triplet_margin` and `poisson_nll` then differ in the last places of some",
     "samples. `sort` and `argsort` order ties differently, and `matrix_exp` refuses float16.",
 )
-FUSIBLE = ("pointwise", "reduction", "view")
 HEAD = """\
 # Operators
 
@@ -42,7 +43,8 @@ Made from the operator table by `ci/make_operators_md.py`; {entries} entries und
   sizes depend on numbers), `automatic` (broadcasting and promotion, or the schema alone), `probed` (run on small
   arrays).
 - **out-variant**: `yes` when it computes in a given array without a hidden temporary.
-- **fusible**: may become part of a fused kernel.
+- **fusible**: may become part of a fused kernel: it has an expression for one element or row, or copies or shows
+  elements through an index map.
 - **quantised**: takes quantised tensors as well.
 - **ONNX**: the operator of the same meaning, where it is one.
 
@@ -68,6 +70,13 @@ def has_out_variant(op: Op) -> bool:
     return bool(getattr(op, "has_out_variant", False))
 
 
+def is_fusible(op: Op) -> bool:
+    """Whether the fuser may take it into a kernel: recorded, a copy of elements it knows as an index map, or a view."""
+    functional = op.derived_from or op
+    recorded = can_record(op) and functional.scalar is not OPAQUE
+    return recorded or functional.full_name in MOVES or functional.kind == "view"
+
+
 def distinct(values: Sequence[str]) -> str:
     """The different ones, in order of appearance."""
     return ", ".join(dict.fromkeys(v for v in values if v))
@@ -85,7 +94,7 @@ def row(name: str, ops: Sequence[Op], forms: set[str]) -> str:
         distinct([key for op in ops for key in op.refuse]),
         distinct([rule_kind(op) for op in plain]),
         "yes" if any(map(has_out_variant, ops)) else "",
-        "yes" if any(op.kind in FUSIBLE for op in ops) else "",
+        "yes" if any(map(is_fusible, ops)) else "",
         "yes" if any(op.full_name in quantized.QTENSOR_RULES for op in ops) else "",
         distinct(onnx),
     )

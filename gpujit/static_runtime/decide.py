@@ -2,7 +2,8 @@
 
 A node is one of these: a native step (a fusion group, a single operator with a tile program, a copy), whose kernel a
 run of native steps calls in one go; an operator that writes its results into the arena; a view that costs nothing; or
-what the interpreter makes of it.
+what the interpreter makes of it. A product or convolution whose result goes into an activation or a sum alone is made
+in that node's step, and is no node of the order any more.
 """
 
 from __future__ import annotations
