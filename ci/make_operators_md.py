@@ -13,10 +13,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gpujit.fuser.moves import MOVES
+from gpujit.fuser.moves import MOVES  # noqa: E402
 from gpujit.ops import quantized, table  # noqa: E402
-from gpujit.ops.record import can_record
+from gpujit.ops.record import can_record  # noqa: E402
 from gpujit.ops.registry import Op  # noqa: E402
+from gpujit.ops.rows import OPAQUE  # noqa: E402
 
 TARGET = ROOT / "docs" / "operators.md"
 BASELINE = ROOT / "ci" / "opinfo_baseline.json"
