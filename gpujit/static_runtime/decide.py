@@ -1,9 +1,9 @@
 """What becomes of each node of a specialised, fused graph, and which values live in the arena.
 
-A node is one of these: a native step (a fusion group, a single operator with a tile program, a copy), whose kernel a
-run of native steps calls in one go; an operator that writes its results into the arena; a view that costs nothing; or
-what the interpreter makes of it. A product or convolution whose result goes into an activation or a sum alone is made
-in that node's step, and is no node of the order any more.
+A node, of whichever block, is one of these: a native step (a fusion group, a single operator with a tile program, a
+copy), whose kernel a run of native steps calls in one go; an operator that writes its results into the arena; a view
+that costs nothing; a branch or loop around others; or what the interpreter makes of it. A product or convolution whose
+result goes into an activation or a sum alone is made in that node's step, and is no node of the order any more.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.endings import Ending, endings
 from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of
 from gpujit.static_runtime.native import Made, Maker, NativeKernel, Request, compiled, of_copy, of_group
+from gpujit.static_runtime.order import RETURN, steps_of, within_rounds
 from gpujit.static_runtime.places import Place, Places, Strides, contiguous
 from gpujit.static_runtime.plan import Lifetime, Plan, plan_arena
 from gpujit.static_runtime.steps import Options
@@ -48,7 +49,7 @@ class Decisions:
         by_value = {v: strides[name] for v, name in self.names.items() if name in strides}
         self.places = Places(self.graph, by_value)
         self.alias = AliasAnalysis(self.graph)
-        self.order = [n for n in self.graph.nodes if n.kind != "prim::Constant"]
+        self.order = steps_of(self.graph)
         self.position = {n: i for i, n in enumerate(self.order)}
         self.natives: dict[Node, NativeKernel] = {}
         self.operands: dict[Node, Sequence[Value]] = {}
@@ -91,6 +92,10 @@ class Decisions:
             if node in self.places.views:
                 self.kinds[node] = "view"
                 continue
+            if node.blocks or node.kind == RETURN:
+                if node.blocks:
+                    self.kinds[node] = "control"
+                continue
             found = self.native(node)
             if isinstance(found, NativeKernel):
                 self.natives[node] = found
@@ -103,7 +108,7 @@ class Decisions:
         for node in self.order:
             if node in self.natives:
                 self.kinds[node] = "native"
-            elif node not in self.kinds:
+            elif node not in self.kinds and node.kind != RETURN:
                 op = self.out_variant(node) if self.options.enable_out_variant else None
                 self.kinds[node] = "interpreter" if op is None else "out"
                 if op is not None:
@@ -159,6 +164,8 @@ class Decisions:
     def ended(self, first: Node, node: Node, read: Place, ending: Ending) -> Made | None:
         """The step that does what two nodes do, at the place of the second; None when it cannot."""
         kernel, whole = self.natives.get(first), self.places.of(read.root)
+        if first.block is not node.block:
+            return None
         if self.maker is None or kernel is None or not isinstance(kernel.owner, BoundTemplate) or whole is None:
             return None
         residual = None if ending.residual is None else self.places.of(ending.residual)
@@ -227,11 +234,16 @@ class Decisions:
     def planned(self) -> list[Value]:
         """The values that live in the arena. Operators that cannot have all results there keep none there."""
         found = []
+        ends_with_a_round = within_rounds(self.order, self.alias)
+
+        def fits(value: Value) -> bool:
+            return may_be_planned(value, self.alias) and ends_with_a_round(value)
+
         for node in self.order:
             if node in self.natives:
-                found += [v for v in node.outputs if may_be_planned(v, self.alias)]
+                found += [v for v in node.outputs if fits(v)]
             elif node in self.outs:
-                if all(may_be_planned(v, self.alias) for v in node.outputs):
+                if all(map(fits, node.outputs)):
                     found += node.outputs
                 else:
                     del self.outs[node]
@@ -285,9 +297,12 @@ def copied(source: Graph) -> tuple[Graph, dict[Node, Node]]:
 
 
 def name_values(graph: Graph) -> dict[Value, str]:
-    """Names that are the same in each copy of a graph, for inputs and results of its own nodes."""
+    """Names that are the same in each copy of a graph, for inputs, results of nodes and parameters of inner blocks."""
     found = {v: f"input {i}" for i, v in enumerate(graph.inputs)}
-    for i, node in enumerate(graph.nodes):
+    for i, node in enumerate(graph.all_nodes()):
         for k, value in enumerate(node.outputs):
             found[value] = f"node {i} {k}"
+        for b, block in enumerate(node.blocks):
+            for k, value in enumerate(block.params):
+                found[value] = f"node {i} block {b} {k}"
     return found

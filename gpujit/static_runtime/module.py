@@ -166,7 +166,7 @@ class StaticModule:
         """A line for each node: what runs it. Raises ArgumentError before the first run."""
         plan = self._known()
         lines = [str(self.memory())]
-        lines += [f"{plan.kinds[n]:12} {_label(n)}" for n in plan.order]
+        lines += [f"{plan.kinds[n]:12} {'  ' * _depth(n)}{_label(n)}" for n in plan.order if n in plan.kinds]
         return "\n".join(lines)
 
     # Inside
@@ -232,6 +232,14 @@ class StaticModule:
 def _fits(target: np.ndarray, value: Any) -> bool:
     is_writable = target.flags.c_contiguous and target.flags.writeable and target.flags.aligned
     return type(target) is np.ndarray and is_writable and facts_of(value) == (target.shape, target.dtype)
+
+
+def _depth(node: Node) -> int:
+    """How many branches and loops are around a node."""
+    block, depth = node.block, 0
+    while block is not None and block.owner is not None:
+        block, depth = block.owner.block, depth + 1
+    return depth
 
 
 def _label(node: Node) -> str:

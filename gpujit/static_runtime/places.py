@@ -7,7 +7,7 @@ until one was seen that is not. Whoever runs a plan checks both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -76,7 +76,7 @@ def contiguous(shape: Sequence[int], dtype: np.dtype) -> Strides:
 
 
 class Places:
-    """The places of a graph's values, inner blocks left out.
+    """The places of a graph's values, those of inner blocks included.
 
     Views that copy (a reshape of a transposed tensor) are replaced in the graph by a copy and a view of it.
     Args:
@@ -91,14 +91,19 @@ class Places:
         self.copies: set[Node] = set()
         # Views whose results are known places.
         self.views: set[Node] = set()
-        for value in graph.inputs:
-            self._own(value)
-        for node in list(graph.nodes):
-            self._node(node)
+        self._block(graph.block)
 
     def of(self, value: Value) -> Place | None:
         """Where a tensor lies; None when that is not known."""
         return self._places.get(value)
+
+    def _block(self, block: Block) -> None:
+        for value in block.params:
+            self._own(value)
+        for node in list(block.nodes):
+            for inner in node.blocks:
+                self._block(inner)
+            self._node(node)
 
     def _own(self, value: Value) -> None:
         facts = facts_of(value)
@@ -211,15 +216,3 @@ def _stand_in(shape: tuple[int, ...], strides: Strides, dtype: np.dtype) -> tupl
     high = sum(max(0, s * (n - 1)) for s, n in zip(strides, shape, strict=True) if n)
     memory = np.empty(high - low + dtype.itemsize, np.uint8)
     return memory, np.ndarray(shape, dtype, memory, -low, strides)
-
-
-def reads_of(node: Node) -> Iterator[Value]:
-    """What a node reads, and what the nodes in its blocks do."""
-    yield from node.inputs
-    stack: list[Block] = list(node.blocks)
-    while stack:
-        block = stack.pop()
-        yield from block.returns
-        for inner in block.nodes:
-            yield from inner.inputs
-            stack += inner.blocks
