@@ -163,10 +163,13 @@ class StaticModule:
         return sorted(found, key=lambda t: -t.seconds)
 
     def explain(self) -> str:
-        """A line for each node: what runs it. Raises ArgumentError before the first run."""
+        """A line for each node: what runs it, and why the interpreter does. Raises ArgumentError before the first run."""
         plan = self._known()
         lines = [str(self.memory())]
-        lines += [f"{plan.kinds[n]:12} {'  ' * _depth(n)}{_label(n)}" for n in plan.order if n in plan.kinds]
+        for node in plan.order:
+            if node in plan.kinds:
+                reason = f": {plan.reasons[node]}" if node in plan.reasons else ""
+                lines.append(f"{plan.kinds[node]:12} {'  ' * _depth(node)}{_label(node)}{reason}")
         return "\n".join(lines)
 
     # Inside

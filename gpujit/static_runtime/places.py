@@ -18,7 +18,8 @@ from gpujit.ir import types as T
 from gpujit.ir.dtypes import numpy_dtype
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ops.registry import Op
-from gpujit.passes.effects import entry_of
+from gpujit.passes.alias import AliasAnalysis
+from gpujit.passes.effects import entry_of, has_own_effect
 from gpujit.passes.nodes import constant_before, insert_op
 from gpujit.support.errors import GpujitError
 
@@ -26,6 +27,8 @@ Strides = tuple[int, ...]
 
 # A stand-in of more bytes is not made, even though nobody fills it.
 LARGEST = 1 << 40
+# Nodes that write no tensors, whatever else they do.
+_NO_WRITERS = ("prim::SetAttr", "prim::RaiseException")
 # Elements of a view that copies up to which it is found out in which order it does.
 LARGEST_COPY = 1 << 24
 
@@ -91,6 +94,10 @@ class Places:
         self.copies: set[Node] = set()
         # Views whose results are known places.
         self.views: set[Node] = set()
+        # Built when it is first asked about; None when there is nobody to write anything.
+        self._alias: AliasAnalysis | None = None
+        self._graph = graph
+        self._is_written = any(has_own_effect(n) and n.kind not in _NO_WRITERS for n in graph.all_nodes())
         self._block(graph.block)
 
     def of(self, value: Value) -> Place | None:
@@ -147,6 +154,9 @@ class Places:
             # It will be raised when the program runs.
             return False
         found = results if isinstance(results, (list, tuple)) else [results]
+        if self._is_written and self._depends_on_strides(node, op, base, arguments):
+            # Strides are checked when a plan is run; then it would be too late to find that memory is another.
+            return False
         if not all(type(y) is np.ndarray and (not y.size or np.may_share_memory(memory, y)) for y in found):
             return self._copying(node, op, base, arguments, results)
         start = x.__array_interface__["data"][0]
@@ -162,6 +172,22 @@ class Places:
             return False
         self.views.add(node)
         return True
+
+    def _depends_on_strides(self, node: Node, op: Op, base: Place, arguments: list[Any]) -> bool:
+        """Whether a view of memory that is written may share it or not, depending on the strides of its operand."""
+        strides = tuple(2 * s for s in contiguous(base.shape[::-1], base.dtype)[::-1])
+        memory, x = _stand_in(base.shape, strides, base.dtype)
+        try:
+            y = op.kernel(np)(x, *arguments)
+        except GpujitError:
+            # Such strides are refused, not copied.
+            return False
+        found = y if isinstance(y, (list, tuple)) else [y]
+        if all(type(y) is np.ndarray and (not y.size or np.may_share_memory(memory, y)) for y in found):
+            return False
+        if self._alias is None:
+            self._alias = AliasAnalysis(self._graph)
+        return any(self._alias.is_written(v) for v in (node.inputs[0], *node.outputs))
 
     def _arguments(self, node: Node) -> list[Any] | None:
         """What is behind the first argument; tensors, whose shape alone matters, are stand-ins."""

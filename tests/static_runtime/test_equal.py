@@ -22,7 +22,7 @@ from gpujit.support.config import config
 from gpujit.testing import assert_same_values
 from tests.models.speech import speech
 from tests.passes.random_graphs import Program, assert_equal, outcome, programs
-from tests.static_runtime.help import CORPUS, DEFAULT, Pair, from_graph, own, pair, read_case, run_graph
+from tests.static_runtime.help import CORPUS, DEFAULT, Pair, from_graph, from_text, own, pair, read_case, run_graph
 
 # Transformers take a second each; two of them stand for the others in a plain run.
 _QUICK = ("BertModel_trace", "GPT2LMHeadModel_trace")
@@ -136,6 +136,23 @@ def test_inputs_with_other_strides() -> None:
         before = y.copy()
         assert_close(case.planned(given), wanted)
         np.testing.assert_array_equal(y, before)
+
+
+def test_what_is_a_copy_or_not_by_its_strides_and_written() -> None:
+    text = """
+        graph(%x : Float(2, 3)):
+          %zero : int = prim::Constant[value=0]()
+          %one : int = prim::Constant[value=1]()
+          %1 : Float(2, 3) = aten::neg(%x)
+          %2 : Float(2) = aten::select(%1, %one, %zero)
+          %3 : Float(2) = aten::add_(%2, %2, %one)
+          %4 : Float(2) = aten::contiguous(%3, %zero)
+          %5 : Float(2) = aten::add_(%4, %4, %one)
+          %6 : Float(2) = aten::relu(%4)
+          return (%6)"""
+    x = -np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+    for y in (x, np.asfortranarray(x), x):
+        np.testing.assert_array_equal(from_text(text, Options(out_bytes=0)).run([y]), [4, 16])
 
 
 def fully_typed(program: Program) -> bool:
