@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -163,13 +164,15 @@ class StaticModule:
         return sorted(found, key=lambda t: -t.seconds)
 
     def explain(self) -> str:
-        """A line for each node: what runs it, and why the interpreter does. Raises ArgumentError before the first run."""
+        """A line for each node: what runs it; then why the interpreter runs what it does.
+
+        Raises ArgumentError before the first run.
+        """
         plan = self._known()
         lines = [str(self.memory())]
-        for node in plan.order:
-            if node in plan.kinds:
-                reason = f": {plan.reasons[node]}" if node in plan.reasons else ""
-                lines.append(f"{plan.kinds[node]:12} {'  ' * _depth(node)}{_label(node)}{reason}")
+        lines += [f"{plan.kinds[n]:12} {'  ' * _depth(n)}{_label(n)}" for n in plan.order if n in plan.kinds]
+        reasons = Counter((_label(n), reason) for n, reason in plan.reasons.items())
+        lines += [f"left to the interpreter, {count} x {label}: {why}" for (label, why), count in reasons.items()]
         return "\n".join(lines)
 
     # Inside

@@ -11,7 +11,7 @@ from gpujit.static_runtime.places import facts_of
 
 
 def reasons_of(made: Decisions) -> dict[Node, str]:
-    """For nodes of tensors that the interpreter runs, why no native step or operator that writes into the arena does."""
+    """Of the nodes that make tensors and are run by the interpreter, why no native step or out-variant does it."""
     found = {n: _reason(made, n) for n, kind in made.kinds.items() if kind == "interpreter"}
     return {n: reason for n, reason in found.items() if reason is not None}
 
