@@ -21,7 +21,6 @@ from gpujit.static_runtime.native import Maker
 from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import Place, Strides
 from gpujit.static_runtime.plan import Lifetime
-from gpujit.static_runtime.reasons import reasons_of
 from gpujit.static_runtime.steps import NativeStep, Operand, Options, OutStep, Segment, Slot, StaticPlan
 
 NATIVE_RUN = "prim::NativeRun"
@@ -94,7 +93,6 @@ class _Emit:
             dtypes=[self.dtype(v) for v in values],
             order=self.order,
             kinds=build.kinds,
-            reasons=reasons_of(build),
             names=build.names,
             separate=sum(t.size for t in lives),
             is_quiet=all(self.is_quiet(n) for n in self.order),

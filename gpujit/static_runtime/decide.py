@@ -93,8 +93,7 @@ class Decisions:
                 self.kinds[node] = "view"
                 continue
             if node.blocks or node.kind == RETURN:
-                if node.blocks:
-                    self.kinds[node] = "control"
+                self.kinds[node] = "control"
                 continue
             found = self.native(node)
             if isinstance(found, NativeKernel):
@@ -108,7 +107,7 @@ class Decisions:
         for node in self.order:
             if node in self.natives:
                 self.kinds[node] = "native"
-            elif node not in self.kinds and node.kind != RETURN:
+            elif node not in self.kinds:
                 op = self.out_variant(node) if self.options.enable_out_variant else None
                 self.kinds[node] = "interpreter" if op is None else "out"
                 if op is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from gpujit.static_runtime.arrays import arrays_in
 from gpujit.static_runtime.build import build
 from gpujit.static_runtime.makers import native_step
 from gpujit.static_runtime.native import Maker
+from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import Strides, facts_of
 from gpujit.static_runtime.run import StaticRuntime
 from gpujit.static_runtime.steps import Options, OutStep, StaticPlan
@@ -164,15 +164,10 @@ class StaticModule:
         return sorted(found, key=lambda t: -t.seconds)
 
     def explain(self) -> str:
-        """A line for each node: what runs it; then why the interpreter runs what it does.
-
-        Raises ArgumentError before the first run.
-        """
+        """A line for each node: what runs it. Raises ArgumentError before the first run."""
         plan = self._known()
         lines = [str(self.memory())]
-        lines += [f"{plan.kinds[n]:12} {'  ' * _depth(n)}{_label(n)}" for n in plan.order if n in plan.kinds]
-        reasons = Counter((_label(n), reason) for n, reason in plan.reasons.items())
-        lines += [f"left to the interpreter, {count} x {label}: {why}" for (label, why), count in reasons.items()]
+        lines += [f"{plan.kinds[n]:12} {_label(n)}" for n in plan.order if n.kind != RETURN]
         return "\n".join(lines)
 
     # Inside
@@ -238,14 +233,6 @@ class StaticModule:
 def _fits(target: np.ndarray, value: Any) -> bool:
     is_writable = target.flags.c_contiguous and target.flags.writeable and target.flags.aligned
     return type(target) is np.ndarray and is_writable and facts_of(value) == (target.shape, target.dtype)
-
-
-def _depth(node: Node) -> int:
-    """How many branches and loops are around a node."""
-    block, depth = node.block, 0
-    while block is not None and block.owner is not None:
-        block, depth = block.owner.block, depth + 1
-    return depth
 
 
 def _label(node: Node) -> str:

@@ -89,8 +89,7 @@ class OutStep:
 class StaticPlan:
     """Everything about one graph that all its runtimes share.
 
-    ``order`` are its nodes, those of inner blocks behind the node around them, with the blocks' Return nodes;
-    ``reasons`` say why those that could be native steps are left to the interpreter.
+    ``order`` are its nodes, those of inner blocks behind the node around them, with the blocks' Return nodes.
     ``is_quiet``: no NumPy operator computes in it, so there are no warnings of NumPy's to turn off. ``is_straight``:
     there are no branches or loops in it.
     """
@@ -113,7 +112,6 @@ class StaticPlan:
     dtypes: list[np.dtype]
     order: list[Node]
     kinds: dict[Node, str]
-    reasons: dict[Node, str]
     names: dict[Value, str]
     separate: int
     is_quiet: bool

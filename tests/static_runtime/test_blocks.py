@@ -38,9 +38,17 @@ def planned_in_blocks(static: StaticModule) -> int:
     return sum(v.node.block is not v.node.graph.block for v in static._plan.values)
 
 
+def _label(node: Node) -> str:
+    inner = node.attributes.get("Subgraph")
+    if inner is None:
+        return node.kind
+    return "+".join(n.kind.partition("::")[2] for n in inner.all_nodes() if not n.kind.startswith("prim::"))
+
+
 def tiers(static: StaticModule) -> list[str]:
-    lines = static.explain().splitlines()[1:]
-    return [" ".join(line.split()) for line in lines if not line.startswith("left ")]
+    plan = static._plan
+    assert plan is not None
+    return [f"{plan.kinds[n]} {_label(n)}" for n in plan.order if n.kind != RETURN]
 
 
 # Branches -------------------------------------------------------------------------------------------------------------
@@ -257,8 +265,7 @@ def test_branches_in_loops_in_branches() -> None:
                 got = static.run([X, W, n, c])
                 np.testing.assert_allclose(got, (y if c else np.tanh(x)) + x, rtol=1e-4, atol=1e-5)
     assert planned_in_blocks(static) >= 5
-    depths = [len(line) - len(line.lstrip()) for line in (s[13:] for s in static.explain().splitlines()[1:])]
-    assert max(depths) == 6
+    assert tiers(static).count("control prim::If") == 2
 
 
 def test_a_loop_whose_tensors_grow_is_right_and_says_so() -> None:
@@ -276,7 +283,7 @@ def test_a_loop_whose_tensors_grow_is_right_and_says_so() -> None:
         for check in (False, True):
             with config(check_plan=check):
                 np.testing.assert_array_equal(fast(X, count), loaded(X, count))
-    assert "shape is not known" in fast.explain()
+    assert "cat" in fast.explain() and "the shape of" in fast.explain()
 
 
 def test_errors_in_a_loop_leave_everything_usable() -> None:
@@ -329,7 +336,7 @@ def test_attributes_are_written_in_order_inside_blocks() -> None:
             np.testing.assert_allclose(fast(X - k / 9, n), plain(X - k / 9, n), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(fast.last, plain.last, rtol=1e-5, atol=1e-6)
         assert fast.calls == plain.calls == k + 1
-    assert "control" in fast.explain() and "native" in fast.explain()
+    assert "native" in fast.explain()
 
 
 def test_native_blocks_turn_no_warnings_off() -> None:
