@@ -14,6 +14,7 @@ from gpujit.ir.graph import Graph, Node
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.arrays import arrays_in
 from gpujit.static_runtime.build import build
+from gpujit.static_runtime.idle import Idle, pool
 from gpujit.static_runtime.makers import native_step
 from gpujit.static_runtime.native import Maker
 from gpujit.static_runtime.order import RETURN
@@ -85,7 +86,7 @@ class StaticModule:
         self._strides: dict[str, Strides] = {}
         self._plan: StaticPlan | None = None
         self._plans = 0
-        self._idle: list[StaticRuntime] = []
+        self._idle: list[StaticRuntime] | Idle[StaticRuntime] = []
         self._lock = threading.Lock()
 
     def run(self, values: Sequence[Any], out: Sequence[np.ndarray | None] | None = None) -> Any:
@@ -116,7 +117,9 @@ class StaticModule:
                 found = self._plan
                 if found is None:
                     self._see_inputs(values)
-                    found = self._plan = self._make()
+                    found = self._make()
+                    self._idle = pool(found.arena.size)
+                    self._plan = found
         return found
 
     def runtime(self, values: Sequence[Any]) -> StaticRuntime:
@@ -197,7 +200,7 @@ class StaticModule:
                 if name is not None:
                     self._strides[name] = strides
             self._plan = self._make()
-            self._idle = []
+            self._idle = pool(self._plan.arena.size)
 
     def _run_into(self, runtime: StaticRuntime, values: Sequence[Any], out: Sequence[np.ndarray | None]) -> Any:
         plan = runtime.plan

@@ -81,6 +81,11 @@ class StaticRuntime:
                 raise InternalError(f"buffers {found[0]} and {found[1]} of the arena overlap")
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the arena and of scratch memory."""
+        return self.memory.nbytes + self.scratch.nbytes
+
+    @property
     def is_watched(self) -> bool:
         """Whether steps are run one by one."""
         return self.check or self.profile
