@@ -262,9 +262,10 @@ class _Emit:
             for k, value in enumerate(node.outputs):
                 result = self.places.of(value)
                 assert result is not None
-                if value not in self.build.offset:
+                root = result.root
+                if root is value and value not in self.build.offset:
                     made.setdefault(value, [])
-                self.address(first + kernel.arrays[len(operands) + k], result, made)
+                self.address(first + kernel.arrays[len(operands) + k], result, made if root in made else given)
             if kernel.scratch:
                 self.scratch_words.append(first + kernel.scratch_slot)
                 self.scratch = max(self.scratch, kernel.scratch)

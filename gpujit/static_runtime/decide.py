@@ -19,6 +19,7 @@ from gpujit.ops.registry import Op
 from gpujit.passes.alias import AliasAnalysis
 from gpujit.passes.effects import entry_of, inner_nodes, is_pure
 from gpujit.runtime.lower import Lowerer
+from gpujit.static_runtime.carried import keep_in_place
 from gpujit.static_runtime.endings import Ending, endings
 from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of
 from gpujit.static_runtime.native import Made, Maker, NativeKernel, Request, compiled, of_copy, of_group
@@ -47,7 +48,7 @@ class Decisions:
         self.programs = {nodes[n]: low for n, low in programs.items() if n in nodes}
         self.fallback = {nodes[n]: step for n, step in lowerer.fused.items() if n in nodes}
         by_value = {v: strides[name] for v, name in self.names.items() if name in strides}
-        self.places = Places(self.graph, by_value)
+        self.places = Places(self.graph, by_value, keep_in_place(self.graph))
         self.alias = AliasAnalysis(self.graph)
         self.order = steps_of(self.graph)
         self.position = {n: i for i, n in enumerate(self.order)}
@@ -104,6 +105,10 @@ class Decisions:
         for node, kernel in zip(asked, compiled(list(asked.values())), strict=True):
             if kernel is not None:
                 self.natives[node] = kernel
+        for node in self.places.rounds & self.natives.keys():
+            # A copy that NumPy makes may have other strides, and would not be written itself.
+            if node.inputs[0].node not in self.natives:
+                del self.natives[node], self.operands[node]
         for node in self.order:
             if node in self.natives:
                 self.kinds[node] = "native"
@@ -126,6 +131,10 @@ class Decisions:
         if node in self.places.copies:
             source = self.places.of(node.inputs[0])
             self.operands[node] = node.inputs[:1]
+            return None if source is None else of_copy(source, results[0])
+        if node in self.places.rounds:
+            self.operands[node] = node.inputs[1:2]
+            source = self.places.of(node.inputs[1])
             return None if source is None else of_copy(source, results[0])
         # A check of kernels is done where each is called by itself.
         low = None if config.check_kernels else self.program(node)
@@ -239,6 +248,9 @@ class Decisions:
             return may_be_planned(value, self.alias) and ends_with_a_round(value)
 
         for node in self.order:
+            if node in self.places.rounds:
+                # What it writes has a place.
+                continue
             if node in self.natives:
                 found += [v for v in node.outputs if fits(v)]
             elif node in self.outs:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from gpujit.passes.alias import AliasAnalysis
 from gpujit.passes.effects import entry_of, has_own_effect
 from gpujit.passes.nodes import constant_before, insert_op
 from gpujit.support.errors import GpujitError
+
+if TYPE_CHECKING:
+    from gpujit.static_runtime.carried import Carried
 
 Strides = tuple[int, ...]
 
@@ -84,14 +87,17 @@ class Places:
     Views that copy (a reshape of a transposed tensor) are replaced in the graph by a copy and a view of it.
     Args:
         strides: those of inputs and of operators' results that are not contiguous.
+        carried: copies made for loops.
     """
 
-    def __init__(self, graph: Graph, strides: Mapping[Value, Strides]) -> None:
+    def __init__(self, graph: Graph, strides: Mapping[Value, Strides], carried: Carried) -> None:
         self._strides = strides
         self._places: dict[Value, Place] = {}
         self._lists: dict[Value, list[Place]] = {}
-        # Copies made here: each has one input, and its result is contiguous.
-        self.copies: set[Node] = set()
+        # Copies made here, or for loops: the first input is what is copied, and the result is contiguous.
+        self.copies: set[Node] = set(carried.entries)
+        # Copies of the second input into the first one, which is one of those.
+        self.rounds = carried.rounds
         # Views whose results are known places.
         self.views: set[Node] = set()
         # Built when it is first asked about; None when there is nobody to write anything.
@@ -125,6 +131,9 @@ class Places:
             array = node.attributes.get("value")
             if type(array) is np.ndarray:
                 self._places[node.output] = Place(node.output, 0, array.strides, array.shape, array.dtype)
+            return
+        if node in self.rounds:
+            self._places[node.output] = self._places[node.inputs[0]]
             return
         if node.kind == "prim::ListUnpack":
             parts = self._lists.get(node.inputs[0])
@@ -175,6 +184,8 @@ class Places:
 
     def _depends_on_strides(self, node: Node, op: Op, base: Place, arguments: list[Any]) -> bool:
         """Whether a view of memory that is written may share it or not, depending on the strides of its operand."""
+        if base.root.node in self.copies:
+            return False
         strides = tuple(2 * s for s in contiguous(base.shape[::-1], base.dtype)[::-1])
         memory, x = _stand_in(base.shape, strides, base.dtype)
         try:

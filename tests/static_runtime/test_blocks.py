@@ -146,12 +146,109 @@ def test_steps_of_a_loop_are_planned() -> None:
             for n in (3, 0, 1, 7, 3):
                 np.testing.assert_allclose(static.run([X, W, n]), loop(X, W, n), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(kept, wanted, rtol=1e-4, atol=1e-5)
-    assert tiers(static)[2:7] == [
-        "control prim::Loop", "out aten::mm", "native aten::tanh", "out aten::mm", "native aten::add"
+    assert tiers(static)[2:9] == [
+        "native aten::clone", "control prim::Loop", "out aten::mm", "native aten::tanh", "out aten::mm",
+        "native aten::add", "native aten::copy_",
     ]  # fmt: skip
-    # Three products' results and what is carried into the first round; what each round carries on is its own.
-    assert planned_in_blocks(static) == 3
+    assert planned_in_blocks(static) == 4
     assert static._plan is not None and not static._plan.is_straight
+
+
+RNN = """
+    graph(%xs : Float(5, 3, 8), %n : int, %w : Float(8, 8)):
+      %true : bool = prim::Constant[value=1]()
+      %zero : int = prim::Constant[value=0]()
+      %one : int = prim::Constant[value=1]()
+      %shape : int[] = prim::ListConstruct(%three, %eight)
+      %0 : Float(3, 8) = aten::zeros(%shape, %none, %none, %none, %none)
+      %c0 : Float(3, 8) = aten::ones(%shape, %none, %none, %none, %none)
+      %hn : Float(3, 8), %cn : Float(3, 8) = prim::Loop(%n, %true, %0, %c0)
+        block0(%i : int, %h : Float(3, 8), %c : Float(3, 8)):
+          %x : Float(3, 8) = aten::select(%xs, %zero, %i)
+          %1 : Float(3, 8) = aten::mm(%h, %w)
+          %2 : Float(3, 8) = aten::add(%1, %x, %one)
+          %last : Float(3) = aten::select(%c, %one, %zero)
+          %3 : Float(3, 1) = aten::unsqueeze(%last, %one)
+          %4 : Float(3, 8) = aten::mul(%2, %3)
+          %5 : Float(3, 8) = aten::tanh(%4)
+          %6 : Float(3, 8) = aten::sub(%c, %5, %one)
+          -> (%true, %5, %6)
+      %7 : (Float(3, 8), Float(3, 8)) = prim::TupleConstruct(%hn, %cn)
+      return (%7)"""
+RNN = RNN.replace("      %true :", "      %three : int = prim::Constant[value=3]()\n      %true :")
+RNN = RNN.replace("      %true :", "      %eight : int = prim::Constant[value=8]()\n      %true :")
+RNN = RNN.replace("      %true :", "      %none : NoneType = prim::Constant()\n      %true :")
+
+
+def rnn(xs: np.ndarray, w: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    h, c = np.zeros((3, 8), np.float32), np.ones((3, 8), np.float32)
+    for x in xs[:n]:
+        h = np.tanh((h @ w + x) * c[:, :1])
+        c = c - h
+    return h, c
+
+
+def test_states_that_go_round_have_a_place_of_their_own() -> None:
+    static = from_text(RNN, EVERYTHING)
+    xs, w = f32(5, 3, 8), f32(8, 8, seed=1) / 3
+    kept = static.run([xs, 5, w])
+    for check in (False, True):
+        with config(check_plan=check):
+            for n in (5, 0, 1, 4):
+                for got, wanted in zip(static.run([xs, n, w]), rnn(xs, w, n), strict=True):
+                    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    for got, wanted in zip(kept, rnn(xs, w, 5), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    assert tiers(static).count("native aten::copy_") == 2
+    out = [np.full((3, 8), np.nan, np.float32), None]
+    assert static.run([xs, 2, w], out)[0] is out[0]
+    np.testing.assert_allclose(out[0], rnn(xs, w, 2)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_a_loop_that_may_return_what_it_was_given_does(trips: int) -> None:
+    text = """
+        graph(%x : Float(4), %n : int):
+          %true : bool = prim::Constant[value=1]()
+          %1 : Float(4) = prim::Loop(%n, %true, %x)
+            block0(%i : int, %2 : Float(4)):
+              %3 : Float(4) = aten::neg(%2)
+              -> (%true, %3)
+          return (%1)"""
+    static, x = from_text(text, EVERYTHING), f32(4)
+    for _ in range(3):
+        got = static.run([x, trips])
+        np.testing.assert_array_equal(got, x if trips % 2 == 0 else -x)
+        assert (got is x) == (trips == 0)
+
+
+@pytest.mark.parametrize("where", ["%3", "%2"])
+def test_tensors_that_something_holds_on_to_are_carried_as_they_are(where: str) -> None:
+    text = """
+        graph(%x : Float(4), %n : int):
+          %true : bool = prim::Constant[value=1]()
+          %zero : int = prim::Constant[value=0]()
+          %0 : Float(4) = aten::exp(%x)
+          %l : Tensor[] = prim::ListConstruct()
+          %1 : Float(4) = prim::Loop(%n, %true, %0)
+            block0(%i : int, %2 : Float(4)):
+              %3 : Float(4) = aten::neg(%2)
+              %4 : Tensor[] = aten::append(%l, WHERE)
+              -> (%true, %3)
+          %5 : Float(4) = aten::tanh(%1)
+          %6 : Tensor[] = aten::append(%l, %5)
+          %7 : Tensor = aten::stack(%l, %zero)
+          return (%7)"""
+    static = from_text(text.replace("WHERE", where), EVERYTHING)
+    x = f32(4)
+    y, rows = np.exp(x), []
+    for _ in range(3):
+        rows.append(-y if where == "%3" else y)
+        y = -y
+    for check in (True, False):
+        with config(check_plan=check):
+            np.testing.assert_allclose(static.run([x, 3]), np.stack([*rows, np.tanh(y)]), rtol=1e-5)
+    assert "native aten::copy_" not in tiers(static)
 
 
 def test_what_a_loop_reads_again_is_not_written_over() -> None:
