@@ -25,11 +25,11 @@ from gpujit.ir.dtypes import BY_CODE, FLOAT32, INT64, code_of, is_tensor_dtype, 
 from gpujit.ir.schema import Argument
 from gpujit.ir.types import TENSOR, TensorType
 from gpujit.ir.values import QTensor, SparseTensor
+from gpujit.ops.families.quantized.plain_operators import RULES as QUANTISED
 from gpujit.ops.kernels import operand_positions, pointwise_plan
 from gpujit.ops.promotion import can_cast
-from gpujit.ops.quantized_rules import RULES as QUANTISED
 from gpujit.ops.registry import Op
-from gpujit.ops.rules import (
+from gpujit.ops.rules.common import (
     FLOAT32_CODE,
     UNKNOWN,
     ListOf,
@@ -43,7 +43,7 @@ from gpujit.ops.rules import (
     tensor,
     texts,
 )
-from gpujit.ops.rules_values import SOME_INT
+from gpujit.ops.rules.values import SOME_INT
 from gpujit.ops.symbolic import NotKnown, forgotten, has_symbols, is_live, live, mapped, plain, symbolic_value
 from gpujit.support.errors import DTypeError, InternalError, ShapeError
 

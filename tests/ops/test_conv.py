@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.conv  # noqa: F401  # importing declares the entries
-from gpujit.ops import convolve
+import gpujit.ops.families.layers.conv  # noqa: F401  # importing declares the entries
+from gpujit.ops.families.layers import convolve
 from gpujit.support.errors import DTypeError, ShapeError
 from tests.ops.check import against_torch, assert_same, run
 

@@ -12,7 +12,7 @@ from gpujit.ops import infer as inference
 from gpujit.ops import table
 from gpujit.ops.infer import admits, checked, infer, join, kind_of_rule, type_of
 from gpujit.ops.registry import Op, by_full_name
-from gpujit.ops.rules import UNKNOWN, ListOf, NotKnown, Unknown, broadcast
+from gpujit.ops.rules.common import UNKNOWN, ListOf, NotKnown, Unknown, broadcast
 from gpujit.support.config import Settings, config, from_environment
 from gpujit.support.errors import InternalError, ShapeError
 
@@ -113,7 +113,7 @@ def test_unknown_ranks_and_values_leave_the_dtype() -> None:
 
 
 def test_random_state_is_left_alone() -> None:
-    from gpujit.ops.random import DEFAULT
+    from gpujit.ops.families.random.random import DEFAULT
 
     before = DEFAULT.initial_seed(), repr(DEFAULT.__dict__) if hasattr(DEFAULT, "__dict__") else None
     for name in ("aten::rand_like", "aten::bernoulli", "aten::dropout"):

@@ -21,8 +21,8 @@ from gpujit.ir.types import TENSOR, TensorType
 from gpujit.ir.values import QTensor
 from gpujit.ir.verify import verify
 from gpujit.ops.infer import admits, type_of
-from gpujit.ops.rules import UNKNOWN
-from gpujit.passes.infer_types import Facts, infer_types, infer_types_pass, symbolic_inputs
+from gpujit.ops.rules.common import UNKNOWN
+from gpujit.passes.infer.main import Facts, infer_types, infer_types_pass, symbolic_inputs
 from gpujit.runtime import bytecode
 from gpujit.runtime.lower import Lowerer, _FunctionLowerer
 from gpujit.runtime.values import bind_arguments

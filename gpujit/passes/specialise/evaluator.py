@@ -19,7 +19,7 @@ from gpujit.ir.values import ScriptObject
 from gpujit.ops import table
 from gpujit.ops.infer import join as join_types
 from gpujit.ops.infer import type_of
-from gpujit.ops.rules import UNKNOWN, ListOf, Unknown
+from gpujit.ops.rules.common import UNKNOWN, ListOf, Unknown
 from gpujit.passes.specialise.guards import Guard, is_sparse
 from gpujit.passes.specialise.values import (
     Abstract,
