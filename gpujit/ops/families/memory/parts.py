@@ -31,6 +31,7 @@ from gpujit.ops.layout import (
     wrap_dim,
 )
 from gpujit.ops.registry import library, type_rule_of, view
+from gpujit.ops.rules.pieces import view_as_complex_type
 from gpujit.ops.rules.views import (
     as_strided_type,
     narrow_type,
@@ -38,7 +39,6 @@ from gpujit.ops.rules.views import (
     select_type,
     slice_type,
     unfold_type,
-    view_as_complex_type,
     view_as_real_type,
 )
 from gpujit.support.errors import DTypeError, OpError, ShapeError

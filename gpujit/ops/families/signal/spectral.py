@@ -15,7 +15,8 @@ from gpujit.ir.values import Array
 from gpujit.ops.promotion import COMPLEX64, COMPLEX128
 from gpujit.ops.registry import library
 from gpujit.ops.rules.common import same_type
-from gpujit.ops.rules.products import fourier_type, frequencies_type
+from gpujit.ops.rules.layers import fourier_type
+from gpujit.ops.rules.products import frequencies_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 _SINGLE = (FLOAT32, COMPLEX64)
