@@ -15,13 +15,7 @@ from gpujit.ir.schema import Argument
 from gpujit.ir.types import TENSOR, TensorType
 from gpujit.ir.values import QTensor, SparseTensor
 from gpujit.ops.registry import Op
-from gpujit.ops.rules.common import (
-    UNKNOWN,
-    ListOf,
-    Shape,
-    Size,
-    Unknown,
-)
+from gpujit.ops.rules.common import UNKNOWN, ListOf, Shape, Size, Unknown
 from gpujit.ops.rules.values import SOME_INT
 
 # Cases tried for what a rule can't do without (ranks, flags).

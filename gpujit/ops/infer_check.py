@@ -9,10 +9,7 @@ from gpujit.ir.types import TENSOR, TensorType
 from gpujit.ops.infer import infer
 from gpujit.ops.infer_cases import type_of
 from gpujit.ops.registry import Op
-from gpujit.ops.rules.common import (
-    ListOf,
-    Unknown,
-)
+from gpujit.ops.rules.common import ListOf, Unknown
 from gpujit.support.errors import DTypeError, InternalError, ShapeError
 
 

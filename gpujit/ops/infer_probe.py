@@ -23,12 +23,7 @@ from gpujit.ops.infer_cases import (
     without_shapes,
 )
 from gpujit.ops.registry import Op
-from gpujit.ops.rules.common import (
-    ListOf,
-    Size,
-    Unknown,
-    tensor,
-)
+from gpujit.ops.rules.common import ListOf, Size, Unknown, tensor
 from gpujit.ops.symbolic import NotKnown, is_live
 from gpujit.support.errors import DTypeError, ShapeError
 

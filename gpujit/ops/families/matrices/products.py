@@ -13,9 +13,7 @@ from gpujit.ops.families.matrices.matmul import check_ndim, check_same_dtype, pr
 from gpujit.ops.into import fits
 from gpujit.ops.promotion import result_type
 from gpujit.ops.registry import library
-from gpujit.ops.rules.products import (
-    outer_type,
-)
+from gpujit.ops.rules.products import outer_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 

@@ -14,11 +14,7 @@ from gpujit.ops.into import copied, fits
 from gpujit.ops.layout import ALL, cast, copy_preserved, expand_to, wrap_dim
 from gpujit.ops.registry import library
 from gpujit.ops.rules.common import same_type
-from gpujit.ops.rules.data import (
-    index_select_type,
-    indexed_type,
-    taken_type,
-)
+from gpujit.ops.rules.data import index_select_type, indexed_type, taken_type
 from gpujit.ops.writes import check_writable
 from gpujit.support.errors import DTypeError, ShapeError
 

@@ -14,20 +14,14 @@ from gpujit.ops.families.memory.create import OPTIONS, new_empty_array
 from gpujit.ops.families.memory.views import broadcast_shape, expanded_shape
 from gpujit.ops.families.random.distributions import check_normal, normal_fill
 from gpujit.ops.families.random.random import GENERATOR, fill, require_floating
-from gpujit.ops.families.random.samplers import (
-    bernoulli_numbers,
-    exponential_numbers,
-)
+from gpujit.ops.families.random.samplers import bernoulli_numbers, exponential_numbers
 from gpujit.ops.families.rows.search import row_search
 from gpujit.ops.families.rows.sorting import topk
 from gpujit.ops.generator import DEFAULT, Generator
 from gpujit.ops.layout import cast, empty_preserved, expand_to, out_forms
 from gpujit.ops.registry import library
 from gpujit.ops.rules.common import same_type
-from gpujit.ops.rules.factories import (
-    normal_sized_type,
-    normal_type,
-)
+from gpujit.ops.rules.factories import normal_sized_type, normal_type
 from gpujit.ops.rules.reduce import multinomial_type
 from gpujit.ops.writes import check_writable
 from gpujit.support.errors import OpError, ShapeError

@@ -14,23 +14,11 @@ import numpy as np
 from gpujit.ir.dtypes import BOOL_, FLOAT32, FLOAT64, INT64
 from gpujit.ir.values import Array, Device
 from gpujit.ops.families.memory.create import OPTIONS, check_layout, like, new_empty_array
-from gpujit.ops.families.random.samplers import (
-    DIGITS,
-    Sampler,
-    integer_numbers,
-    normal_numbers,
-    uniform_numbers,
-)
+from gpujit.ops.families.random.samplers import DIGITS, Sampler, integer_numbers, normal_numbers, uniform_numbers
 from gpujit.ops.generator import DEFAULT, Generator, manual_seed
 from gpujit.ops.layout import cast, out_forms
 from gpujit.ops.registry import library, prim
-from gpujit.ops.rules.factories import (
-    cast_type,
-    permutation_type,
-    second_sized_type,
-    sized_type,
-    third_sized_type,
-)
+from gpujit.ops.rules.factories import cast_type, permutation_type, second_sized_type, sized_type, third_sized_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 GENERATOR = "Generator? generator=None"
