@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.ir.graph import Graph, Node, Value
-from gpujit.passes.alias import AliasAnalysis
-from gpujit.passes.effects import entry_of
+from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.analysis.effects import entry_of
 from gpujit.passes.nodes import constant_before, insert_op
 from gpujit.static_runtime.order import LOOP
 from gpujit.static_runtime.places import facts_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gpujit.ir.graph import Block, Graph, Node, Value
-from gpujit.passes.alias import AliasAnalysis
+from gpujit.passes.analysis.alias import AliasAnalysis
 
 RETURN = "prim::Return"
 LOOP = "prim::Loop"

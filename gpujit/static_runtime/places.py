@@ -18,8 +18,8 @@ from gpujit.ir import types as T
 from gpujit.ir.dtypes import numpy_dtype
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ops.registry import Op
-from gpujit.passes.alias import AliasAnalysis
-from gpujit.passes.effects import entry_of, has_own_effect
+from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.analysis.effects import entry_of, has_own_effect
 from gpujit.passes.nodes import constant_before, insert_op
 from gpujit.support.errors import GpujitError
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import gpujit
 from gpujit.fuser.fuse import fuse
 from gpujit.ir.graph import Block, Node, Value
-from gpujit.passes.infer_types import infer_types_pass
+from gpujit.passes.infer.main import infer_types_pass
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime import decide
 from gpujit.static_runtime.decide import Decisions
