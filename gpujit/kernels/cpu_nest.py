@@ -20,8 +20,18 @@ from typing import NamedTuple
 
 from gpujit.ir.scalar import HEAVY_COST, SCALAR_OPS
 from gpujit.kernels.cpu_ops import held
-from gpujit.kernels.index import DIM, PARAM, SIZE, Index, index
-from gpujit.kernels.schedule import Access, Merge, Pass, Strides, accesses, collapse, lane_dim, passes
+from gpujit.kernels.schedule import (
+    Access,
+    Pass,
+    Strides,
+    accesses,
+    collapse,
+    is_even,
+    lane_dim,
+    moves,
+    offset_at_zero,
+    passes,
+)
 from gpujit.kernels.tile import Call, Compute, Const, Instruction, Load, Reduce, Store, TileProgram, operands_of
 from gpujit.kernels.vector import ELEMENTS
 
@@ -174,7 +184,6 @@ class NestCall:
 
     nest: Nest
     sizes: tuple[int, ...]
-    merges: tuple[Merge, ...]
     words: tuple[int, ...]
     tasks: int
     work: int
@@ -193,31 +202,22 @@ def plan_nest(
 
     ``tile`` overrules what the rules would choose; its lane is a dim of the merged program.
     """
-    merged = collapse(program, inputs, outputs, sizes)
-    p, sizes = merged.program, merged.sizes
-    ins, outs = list(inputs), list(outputs)
-    for m in merged.merges:
-        arrays = outs if m.is_output else ins
-        arrays[m.array] = arrays[m.array][: m.dim] + arrays[m.array][m.dim + 1 :]
-    if not p.dims:
-        p, sizes = with_a_dim(p), (1,)
+    merged = collapse(program, inputs, outputs, sizes).with_a_dim
+    p, sizes, ins, outs = merged.program, merged.sizes, merged.inputs, merged.outputs
     found = accesses(p, ins, outs, sizes, params)
     lane = _lane(p, found, sizes) if tile.lane is None else tile.lane
-    items = [i for i in (*p.body, *p.effects) if isinstance(i, (Load, Store))]
+    items = moves(p)
     classes = tuple(_class(i, a, lane) for i, a in zip(items, found, strict=True))
     width, unroll = _width(p, floats), 1
     nest = Nest(p, lane, classes, width, unroll)
     nest = Nest(p, lane, classes, width, tile.unroll or _unroll(nest, sizes[lane]), _turned(nest, found, sizes))
-    known = {(SIZE, k): n for k, n in enumerate(sizes)} | {(PARAM, k): n for k, n in enumerate(params)}
     words: list[int] = [0] * len(p.inputs) + [0] * len(p.outputs)
     far = any(c[0] == STEPS for c in classes)
     chunk = nest.width * nest.unroll if nest.across_rows else tile.chunk or (CHUNK_FAR if far else CHUNK)
     words += [0, 0, chunk, nest.scratch_bytes(sizes), *sizes, *params]
     for item, access in zip(items, found, strict=True):
-        strides = (outs if isinstance(item, Store) else ins)[item.array]
-        plain = _is_even(item, access)
-        first = sum(_at_zero(c).evaluate(known) * s for c, s in zip(item.coords, strides, strict=True)) if plain else 0
-        words += [int(first), *(int(s or 0) for s in access.steps)]
+        first = offset_at_zero(item, ins, outs, sizes, params) if is_even(item, access) else 0
+        words += [first, *(int(s or 0) for s in access.steps)]
     words += [s for group in (ins, outs) for strides in group for s in strides]
     tasks = 1
     for d in nest.task_dims:
@@ -229,16 +229,7 @@ def plan_nest(
     points = 1
     for n in sizes:
         points *= n
-    return NestCall(nest, tuple(sizes), merged.merges, tuple(words), tasks, points * (1 + sum(nest.costs[-1:])))
-
-
-def with_a_dim(program: TileProgram) -> TileProgram:
-    """The program of a single point as one over a dim of size 1."""
-    return TileProgram(program.inputs, program.outputs, 1, 0, program.params, program.body, program.effects)
-
-
-def _at_zero(i: Index) -> Index:
-    return i.replace(lambda a: index(0) if a.kind == DIM else None)
+    return NestCall(nest, tuple(sizes), tuple(words), tasks, points * (1 + sum(nest.costs[-1:])))
 
 
 def _lane(program: TileProgram, found: Sequence[Access], sizes: Sequence[int]) -> int:
@@ -259,17 +250,12 @@ def _lane(program: TileProgram, found: Sequence[Access], sizes: Sequence[int]) -
     return lane
 
 
-def _is_even(item: Load | Store, access: Access) -> bool:
-    """Whether the offset grows evenly from a number that is known before the run."""
-    return all(s is not None for s in access.steps) and not any(c.values() for c in item.coords)
-
-
 def _class(item: Load | Store, access: Access, lane: int) -> str:
     step = access.steps[lane]
     if step is None:
         return ANY
     kind = ONE if step == 1 else SAME if step == 0 else STEPS
-    return kind if _is_even(item, access) else kind + EVALUATED
+    return kind if is_even(item, access) else kind + EVALUATED
 
 
 def _is_heavy(item: Instruction) -> bool:

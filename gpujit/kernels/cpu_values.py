@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from llvmlite import ir
 
 from gpujit.kernels.cpu_nest import ANY, EVALUATED, ONE, SAME, STEPS, Nest
-from gpujit.kernels.cpu_ops import NotRendered, cast, compute, held
+from gpujit.kernels.cpu_ops import cast, compute, held
 from gpujit.kernels.index import DIM, DIV, PARAM, SIZE, Atom, Index
+from gpujit.kernels.schedule import moves
 from gpujit.kernels.tile import (
     ArrayType,
     Call,
@@ -19,6 +20,7 @@ from gpujit.kernels.tile import (
     Effect,
     Inside,
     Load,
+    NotRendered,
     Position,
     Store,
 )
@@ -72,7 +74,7 @@ class Values:
         self.outputs = [e.pointer(self.word(slots["outputs"] + k).value) for k in range(len(self.p.outputs))]
         self.index: dict[int, Vector] = {}
         self.row_varies = frozenset(self.p.row_dims)
-        items = [i for i in (*self.p.body, *self.p.effects) if isinstance(i, (Load, Store))]
+        items = moves(self.p)
         # Equal loads share an instruction; an effect may equal another one, and has the same access then.
         self.access_of = {id(item): k for k, item in enumerate(items)}
         self.steps = [
