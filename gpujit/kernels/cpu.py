@@ -74,16 +74,17 @@ class _Kernel(Values):
         b.position_at_end(done)
 
     def kept_places(self) -> dict[int, ir.Value]:
-        """Where this part keeps each kept value."""
+        """Where this part keeps each kept value, but those that lie in a result."""
         nest, e = self.nest, self.e
-        if not nest.kept:
+        scratch = [v for v in nest.kept if v not in nest.kept_in]
+        if not scratch:
             return {}
         start = self.word(nest.slots["scratch"]) + self.word(nest.slots["scratch_bytes"]) * self.part
         others = self.product(self.sizes[d] for d in nest.nest_dims)
         lanes = nest.width * nest.unroll
         elements = others * lanes if nest.across_rows else others * (self.sizes[nest.lane] + lanes)
         found = {}
-        for v in nest.kept:
+        for v in scratch:
             found[v] = e.pointer(start.value)
             start = start + elements * (8 if self.bits(v) == 64 else max(self.bits(v) // 8, 1))
         return found
@@ -217,16 +218,16 @@ class _Kernel(Values):
                 with self.nested(self.nest.nest_dims) as row:
                     self.row(item, scope, first, last, sums, row)
                 for v, parts in sums.items():
-                    scope.values[v] = parts[0].across(parts[1:])
+                    self.know(scope, v, parts[0].across(parts[1:]))
             else:
                 with self.nested(self.nest.nest_dims) as row:
                     self.column(item, scope, points, sums, row)
                 for v, parts in sums.items():
                     if self.nest.lane not in self.p.varies[v]:
-                        scope.values[v] = self.e.lane(parts[0].result(), 0)
+                        self.know(scope, v, self.e.lane(parts[0].result(), 0))
                         continue
                     for point, part in zip(points, parts, strict=True):
-                        point.values[v] = part.result()
+                        self.know(point, v, part.result())
 
     def inner_dims(self) -> frozenset[int]:
         """Dims of the loops inside a task, when lanes lie within rows."""
@@ -295,9 +296,11 @@ class _Kernel(Values):
         self, item: Pass, points: Sequence[Point], sums: dict[int, list[Accumulator]], scans: dict[int, ir.Value]
     ) -> None:
         """What a pass does at some vectors: value by value for all, so that one's work hides another's waits."""
-        skipped = self.not_needed(item.full, [v for v in item.repeated if v in self.kept], item)
+        needed = self.nest.needed(item)
+        if item is self.nest.fetching:
+            self.fetch(points)
         for v in item.full:
-            if v not in skipped:
+            if v in needed:
                 for point in points:
                     if point.find(v) is None:
                         point.values[v] = self.value(v, item, point, scans)
@@ -308,11 +311,19 @@ class _Kernel(Values):
             for point in points:
                 self.effect(effect, point)
 
+    def fetch(self, points: Sequence[Point]) -> None:
+        """Ask for what the next row reads at these places, while this row is computed with."""
+        for k in self.nest.fetched:
+            item = self.items[k]
+            for point in points:
+                at = self.offset(k, item, point) + self.steps[k][self.nest.task_dims[-1]]
+                self.e.prefetch(self.inputs[item.array], at.value, self.p.inputs[item.array].dtype.name)
+
     def value(self, v: int, item: Pass, point: Point, scans: dict[int, ir.Value]) -> Vector:
         """A value of a pass at a vector: computed, or read from where it was kept."""
-        is_kept = v in self.kept
+        is_kept = v in self.nest.kept
         if is_kept and v in item.repeated:
-            return self.e.load(self.kept[v], self.kept_index(point), held(self.p.body[v].dtype), point.lanes)
+            return self.read_kept(v, point)
         if v in scans:
             operand = self.wide(self.reduction(v).operand, point)
             found = scanned(self.e, self.reduction(v), operand, point.mask, scans[v])
@@ -320,30 +331,30 @@ class _Kernel(Values):
             varies = self.nest.lane in self.p.varies[v] or self.nest.across_rows
             found = self.emit(v, point, point.lanes if varies else 1)
         if is_kept:
-            wide = self.e.broadcast(found, point.lanes)
-            self.e.store(self.kept[v], self.kept_index(point), wide, held(self.p.body[v].dtype))
+            self.keep(v, point, self.e.broadcast(found, point.lanes))
         return found
 
-    def kept_index(self, point: Point) -> ir.Value:
-        """Where a point's values lie among those kept of a row."""
-        assert point.kept_at is not None
-        return point.kept_at.value
+    def read_kept(self, v: int, point: Point) -> Vector:
+        """A kept value at a vector."""
+        address, at, mask = self.kept_place(v, point)
+        return self.e.load(address, at, held(self.p.body[v].dtype), point.lanes, mask)
 
-    def not_needed(self, full: Sequence[int], loaded: Sequence[int], item: Pass) -> set[int]:
-        """Values that only values read from scratch memory would need."""
-        if not loaded:
-            return set()
-        roots = [self.reduction(v).operand for v in item.reduces]
-        roots += [v for effect in item.effects for v in operands_of(effect)]
-        needed: set[int] = set()
-        stack = list(roots)
-        while stack:
-            v = stack.pop()
-            if v not in needed:
-                needed.add(v)
-                if v not in loaded and not self.is_row_result(v):
-                    stack.extend(operands_of(self.p.body[v]))
-        return {v for v in full if v not in needed}
+    def keep(self, v: int, point: Point, found: Vector) -> None:
+        """Write a kept value for later passes."""
+        address, at, mask = self.kept_place(v, point)
+        self.e.store(address, at, found, held(self.p.body[v].dtype), mask)
+
+    def kept_place(self, v: int, point: Point) -> tuple[ir.Value, ir.Value, Vector | None]:
+        """Where the lanes of a kept value are: an address, elements behind it, and which lanes exist.
+
+        Scratch memory has room for all lanes.
+        """
+        access = self.nest.kept_in.get(v)
+        if access is None:
+            assert point.kept_at is not None
+            return self.kept[v], point.kept_at.value, None
+        item = self.items[access]
+        return self.outputs[item.array], self.offset(access, item, point).value, point.mask
 
     def reduction(self, v: int) -> Reduce:
         item = self.p.body[v]
@@ -389,7 +400,7 @@ class _Kernel(Values):
         """Compute those of the values that belong here and are not known yet."""
         for v in values:
             if scope.find(v) is None and here(v) and not self.is_scan(v) and not self.waits(v, scope):
-                scope.values[v] = self.emit(v, scope, lanes)
+                self.know(scope, v, self.emit(v, scope, lanes))
 
     def waits(self, v: int, scope: Scope) -> bool:
         """Whether something the value needs is not known here yet."""
@@ -397,10 +408,11 @@ class _Kernel(Values):
 
 
 class _Turned(_Kernel):
-    """Pointwise programs some of whose loads are contiguous along another dim than the stores.
+    """Pointwise programs some of whose loads are contiguous along another dim, the band, than the stores.
 
-    A task is a band of as many places along that dim as a vector has lanes. In it, squares are loaded along the dim,
-    a vector for each lane, and turned, so that each memory line is read once.
+    A task is a strip of as many places along the lanes as a vector has. Squares of it are loaded along the band, a
+    vector for each lane, and turned. The strip is followed along the band, so that what is read lies in as many
+    streams as there are lanes, which processors foresee; what is written fills a memory line at each step.
     """
 
     def write(self) -> None:
@@ -408,56 +420,55 @@ class _Turned(_Kernel):
         band = nest.turned
         assert band is not None
         others = [d for d in nest.task_dims if d != band]
-        bands = self.divided(self.sizes[band] + (width - 1), self.number(width))
-        total = self.product(self.sizes[d] for d in others) * bands
+        strips = self.divided(self.sizes[nest.lane] + (width - 1), self.number(width))
+        total = self.product(self.sizes[d] for d in others) * strips
         low = self.divided(total * self.part, self.parts)
         high = self.divided(total * (self.part + 1), self.parts)
         function = Scope()
         with self.b.if_then((low < high).value):
             self.fill(function, self.ready_at_start(), lambda v: True, 1)
             with self.loop(low, high) as task:
-                left = self.divided(task, bands)
-                start = (task - left * bands) * width
+                left = self.divided(task, strips)
+                start = (task - left * strips) * width
                 for d in reversed(others):
                     above = self.divided(left, self.sizes[d])
                     self.index[d] = left - above * self.sizes[d]
                     left = above
-                self.band(Scope(function), band, others, start)
+                self.strip(Scope(function), band, others, start)
 
-    def band(self, scope: Scope, band: int, others: Sequence[int], start: Vector) -> None:
-        """One band: squares and then single rows for what is left of the lanes, or rows alone where it is cut off."""
-        width, size, lane = self.nest.width, self.sizes[band], self.sizes[self.nest.lane]
+    def strip(self, scope: Scope, band: int, others: Sequence[int], at: Vector) -> None:
+        """The places from ``at`` on: squares, then single rows; rows alone where the strip is cut off."""
+        width, size, lanes = self.nest.width, self.sizes[band], self.sizes[self.nest.lane]
         first = []
-        for at, steps in zip(self.first, self.steps, strict=True):
+        for place, steps in zip(self.first, self.steps, strict=True):
             for d in others:
-                at = at + self.index[d] * steps[d]
-            first.append(at + start * steps[band])
+                place = place + self.index[d] * steps[d]
+            first.append(place)
         self.offsets = dict(enumerate(first))
-        self.index[band] = start
         both = {band, self.nest.lane}
         self.fill(scope, self.nest.passes[0].full, lambda v: not self.p.varies[v] & both, 1)
-        whole = lane & -width
-        with self.b.if_else((size - start >= width).value) as (full, cut):
+        whole = size & -width
+        with self.b.if_else((lanes - at >= width).value) as (full, cut):
             with full:
-                with self.loop(self.number(0), whole, width) as at:
+                with self.loop(self.number(0), whole, width) as start:
                     self.square(Scope(scope), band, start, first, at)
-                with self.b.if_then((whole < lane).value):
-                    self.rows(scope, band, start, first, self.number(width), whole)
+                self.rows(scope, band, whole, first, at, at + width)
             with cut:
-                self.rows(scope, band, start, first, size - start, self.number(0))
+                self.rows(scope, band, self.number(0), first, at, lanes)
 
     def rows(
-        self, scope: Scope, band: int, start: Vector, first: Sequence[Vector], count: Vector, lanes_from: Vector
+        self, scope: Scope, band: int, start: Vector, first: Sequence[Vector], lanes_from: Vector, lanes_to: Vector
     ) -> None:
-        """Rows of a band, one after the other, from a place along the lanes on."""
-        with self.loop(self.number(0), count) as j:
-            self.index[band] = start + j
+        """Rows of a strip, one after the other, from a place along the band on."""
+        with self.loop(start, self.sizes[band]) as j:
+            self.index[band] = j
             self.offsets = {k: at + j * self.steps[k][band] for k, at in enumerate(first)}
-            self.passes(Scope(scope), lanes_from, self.sizes[self.nest.lane], None)
+            self.passes(Scope(scope), lanes_from, lanes_to, None)
 
     def square(self, scope: Scope, band: int, start: Vector, first: Sequence[Vector], at: Vector) -> None:
-        """A square of a band: ``at`` is the first lane's place."""
+        """A square of a strip: ``start`` is its place along the band, ``at`` the first lane's."""
         e, width, lane = self.e, self.nest.width, self.nest.lane
+        first = [place + start * self.steps[k][band] for k, place in enumerate(first)]
         turned: dict[int, list[Vector]] = {}
         for v, item in enumerate(self.p.body):
             if isinstance(item, Load) and self.nest.classes[self.access_of[id(item)]] == STEPS:

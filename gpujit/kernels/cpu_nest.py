@@ -13,13 +13,16 @@ sizes; parameters; for each access its first offset and its step along each dim;
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from gpujit.ir.dtypes import kind_of
 from gpujit.ir.scalar import HEAVY_COST, SCALAR_OPS
 from gpujit.kernels.cpu_ops import held
+from gpujit.kernels.index import DIM, dim
 from gpujit.kernels.schedule import (
     Access,
     Pass,
@@ -114,7 +117,7 @@ class Nest:
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
-        """Values at each point that later passes read from scratch memory instead of computing them again."""
+        """Values at each point that later passes read from memory instead of computing them again."""
         found = []
         needed_later: set[int] = set()
         for item in self.passes:
@@ -124,6 +127,81 @@ class Nest:
             if self.lane in self.program.varies[v] and cost[v] >= 8:
                 found.append(v)
         return tuple(found)
+
+    def needed(self, item: Pass) -> set[int]:
+        """Values that a pass computes or reads, when those kept by earlier passes need not be computed."""
+        loaded = {v for v in item.repeated if v in self.kept}
+        stack = [self._reduction(v).operand for v in item.reduces]
+        stack += [v for effect in item.effects for v in operands_of(effect)]
+        found: set[int] = set()
+        while stack:
+            v = stack.pop()
+            if v not in found:
+                found.add(v)
+                of = self.program.body[v]
+                if v not in loaded and not (isinstance(of, Reduce) and not of.is_scan):
+                    stack.extend(operands_of(of))
+        return found
+
+    def _reduction(self, v: int) -> Reduce:
+        item = self.program.body[v]
+        assert isinstance(item, Reduce)
+        return item
+
+    @cached_property
+    def kept_in(self) -> dict[int, int]:
+        """Kept values that lie where a result goes which is written last, with the access that writes it.
+
+        Nothing may be read once the first of them is written, since a result may lie in an operand's memory.
+        """
+        runs, p = self.passes, self.program
+        if len(self.kept) != 1 or len(runs) < 2:
+            return {}
+        (v,) = self.kept
+        first = next(i for i, run in enumerate(runs) if v in run.full)
+        reads = [u for u in runs[first].full if u > v and isinstance(p.body[u], Load)]
+        for run in runs[first + 1 :]:
+            reads += [u for u in {*self.needed(run), *run.row} if isinstance(p.body[u], Load)]
+        stores = [e for e in p.effects if isinstance(e, Store)]
+        if reads or any(run.effects or run.row_effects for run in runs[:-1]) or runs[-1].row_effects:
+            return {}
+        for k, item in enumerate(moves(p)):
+            if not isinstance(item, Store) or item.mask is not None or self.classes[k] != ONE:
+                continue
+            alone = sum(s.array == item.array for s in stores) == 1
+            named = {a.number for c in item.coords for a in c.atoms() if c == dim(a.number) and a.kind == DIM}
+            same = p.outputs[item.array].dtype == p.body[v].dtype and p.body[v].dtype.name == self.held(v) != "bool"
+            if alone and same and len(named) == p.dims == len(item.coords):
+                return {v: k}
+        return {}
+
+    @cached_property
+    def fetched(self) -> tuple[int, ...]:
+        """Accesses of the first run over a row whose next row is asked for during the second one."""
+        if len(self.passes) < 2 or self.across_rows or not self.task_dims:
+            return ()
+        first = {id(self.program.body[v]) for v in self.passes[0].full}
+        return tuple(k for k, i in enumerate(moves(self.program)) if id(i) in first and self.classes[k] == ONE)
+
+    @cached_property
+    def fetching(self) -> Pass | None:
+        """The run over a row during which the next row is asked for."""
+        return self.passes[1] if self.fetched else None
+
+    @cached_property
+    def divisors(self) -> frozenset[int]:
+        """Values that many points are divided by: their inverses are computed beforehand."""
+        p = self.program
+        found = set()
+        for v, item in enumerate(p.body):
+            if isinstance(item, Compute) and item.op == "div" and kind_of(item.dtype) == 2:
+                y = item.operands[1]
+                by = p.body[y]
+                # A power of two becomes a product anyway.
+                simple = isinstance(by, Const) and (by.value <= 0 or math.frexp(by.value)[0] == 0.5)
+                if p.varies[y] < p.varies[v] and not simple:
+                    found.add(y)
+        return frozenset(found)
 
     @cached_property
     def costs(self) -> tuple[int, ...]:
@@ -163,7 +241,8 @@ class Nest:
     def scratch_bytes(self, sizes: Sequence[int]) -> int:
         """Bytes of scratch memory that each part needs for these sizes."""
         # A bool takes a byte.
-        return sum(self.scratch_elements(sizes) * max(ELEMENTS[self.held(v)].bits // 8, 1) for v in self.kept)
+        scratch = [v for v in self.kept if v not in self.kept_in]
+        return sum(self.scratch_elements(sizes) * max(ELEMENTS[self.held(v)].bits // 8, 1) for v in scratch)
 
     def scratch_elements(self, sizes: Sequence[int]) -> int:
         """Elements kept of one value: those of a row (lane after lane), and whole vectors at its end."""
@@ -223,7 +302,7 @@ def plan_nest(
     for d in nest.task_dims:
         tasks *= sizes[d]
     if nest.turned is not None:
-        tasks = tasks // sizes[nest.turned] * -(-sizes[nest.turned] // width)
+        tasks = tasks // sizes[nest.turned] * -(-sizes[lane] // width)
     elif nest.is_chunked:
         tasks *= -(-sizes[lane] // chunk)
     points = 1

@@ -9,6 +9,7 @@ from llvmlite import ir
 from gpujit.kernels.cpu_nest import ANY, EVALUATED, ONE, SAME, STEPS, Nest
 from gpujit.kernels.cpu_ops import cast, compute, held
 from gpujit.kernels.index import DIM, DIV, PARAM, SIZE, Atom, Index
+from gpujit.kernels.math import INVERSE, QUOTIENT
 from gpujit.kernels.schedule import moves
 from gpujit.kernels.tile import (
     ArrayType,
@@ -57,6 +58,11 @@ class Point(Scope):
         self.lanes, self.at, self.mask, self.kept_at = lanes, at, mask, kept_at
 
 
+def inverse_of(value: int) -> int:
+    """The number under which a scope keeps the inverse of a divisor."""
+    return -1 - value
+
+
 class Values:
     """The arguments in a kernel's block, and what turns a program's instructions into LLVM's.
 
@@ -74,7 +80,7 @@ class Values:
         self.outputs = [e.pointer(self.word(slots["outputs"] + k).value) for k in range(len(self.p.outputs))]
         self.index: dict[int, Vector] = {}
         self.row_varies = frozenset(self.p.row_dims)
-        items = moves(self.p)
+        items = self.items = moves(self.p)
         # Equal loads share an instruction; an effect may equal another one, and has the same access then.
         self.access_of = {id(item): k for k, item in enumerate(items)}
         self.steps = [
@@ -83,6 +89,7 @@ class Values:
         ]
         self.first = [self.word(slots["accesses"] + k * (1 + self.p.dims)) for k in range(len(items))]
         self.offsets: dict[int, Vector] = {}
+        self.divisors = nest.divisors
         # Only who evaluates an index multiplies by strides.
         evaluated = {
             (isinstance(i, Store), i.array)
@@ -120,6 +127,12 @@ class Values:
             total = total * n
         return total
 
+    def know(self, scope: Scope, v: int, found: Vector) -> None:
+        """A value is known from here on, and its inverse if that is worth while."""
+        scope.values[v] = found
+        if v in self.divisors:
+            scope.values[inverse_of(v)] = INVERSE(self.e, found)
+
     def wide(self, v: int, point: Point) -> Vector:
         """A value in every lane."""
         found = point.find(v)
@@ -142,6 +155,10 @@ class Values:
             operands = [self.operand(u, scope, lanes) for u in item.operands]
             if item.op == "cast":
                 return cast(e, operands[0], self.p.body[item.operands[0]].dtype, item.dtype)
+            if item.op == "div" and lanes > 1:
+                inverse = scope.outer.find(inverse_of(item.operands[1])) if scope.outer else None
+                if inverse is not None:
+                    return QUOTIENT(e, *operands, e.broadcast(inverse, lanes))
             return compute(e, item.op, operands)
         if isinstance(item, Count):
             count = self.product(self.sizes[d] for d in self.p.row_dims)

@@ -156,7 +156,7 @@ def _logistic(e: Emitter, x: Vector, weight: Vector | None) -> Vector:
     # The reciprocal, corrected by its own remainder and by what rounding took from the sum.
     larger, smaller = e.select(bell > 1, bell, 1.0), e.select(bell < 1, bell, 1.0)
     lost = e.scale(lost, w, n) + (smaller - (below - larger))
-    ratio = 1 / below
+    ratio = e.reciprocal_close(below)
     ratio = e.fma(e.fma(-ratio, lost, e.fma(-ratio, below, 1.0)), ratio, ratio)
     usual = ratio if weight is None else weight * ratio
 
@@ -189,7 +189,7 @@ def tanh(e: Emitter, x: Vector) -> Vector:
     if x.dtype == "float32":
         z = x * x
         small = e.fma(x * z, e.polynomial(z, c.TANH32), x)
-        large = 1 - 2 / (exp_moderate(e, e.select(size > 10, 10.0, size) * 2) + 1)
+        large = 1 - e.reciprocal_close((exp_moderate(e, e.select(size > 10, 10.0, size) * 2) + 1) * 0.5)
         return e.select(size < 0.55, small, e.copysign(large, x))
     double = e.select(size > f.mantissa / 2, float(f.mantissa), size * 2)
     less_one, _, n = reduced(e, double)

@@ -174,6 +174,15 @@ class LaneEmitter:
         r = self.cast(1 / self.cast(x, "float32"), "float64")
         return self.fma(self.fma(-x, r, 1.0), r, r)
 
+    def reciprocal_close(self, x: Vector) -> Vector:
+        """1 / x of positive normal float32 numbers below 2**126, within 2 ulp; on machines with AVX-512 without dividing,
+        which takes ten times as long. Else, and of float64, the quotient itself.
+        """
+        if not self._has_avx512(x) or x.dtype != "float32":
+            return 1 / x
+        r = self._avx512("rcp14", [x], masked=False)
+        return self.fma(self.fma(-r, x, 1.0), r, r)
+
     def rsqrt14(self, x: Vector) -> Vector:
         """1 / sqrt(x) to 14 bits, exact at 0, infinity and NaN; for machines with AVX-512."""
         return self._avx512("rsqrt14", [x], masked=False)
