@@ -19,7 +19,7 @@ from gpujit.kernels.cpu_reduce import Accumulator, scanned
 from gpujit.kernels.cpu_values import Point, Scope, Values
 from gpujit.kernels.schedule import Pass
 from gpujit.kernels.target import host
-from gpujit.kernels.tile import Load, Reduce, operands_of
+from gpujit.kernels.tile import Load, Reduce, Store, operands_of
 from gpujit.kernels.vector import I64, Emitter, Vector
 
 
@@ -32,6 +32,9 @@ def render(nest: Nest, name: str = "kernel") -> str:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     kind = _Kernel if nest.turned is None else _Turned
     kind(nest, Emitter(builder, ("contract",), host().avx512), *function.args).write()
+    if nest.streams:
+        # Such stores are not in order with others until then.
+        builder.fence("seq_cst")
     builder.ret_void()
     return str(module)
 
@@ -260,6 +263,8 @@ class _Kernel(Values):
         self.fill(inner, full, lambda v: lane not in self.p.varies[v], 1)
         scans = {v: self.scan_slot(v) for v in full if self.is_scan(v)}
         kept_row = turn * (self.sizes[lane] + width * unroll)
+        if nest.streams:
+            first = self.begin_streams(item, inner, first, last)
         count = last - first
         wide = count & -(width * unroll)
         if unroll > 1:
@@ -276,6 +281,31 @@ class _Kernel(Values):
             at = first + i
             mask = e.tail_mask(count - i, width) if width > 1 else None
             self.vectors(item, [Point(inner, width, at, mask, kept_row + at)], sums, scans)
+
+    def begin_streams(self, item: Pass, inner: Scope, first: Vector, last: Vector) -> Vector:
+        """The elements before the first whole vector of the first result's memory, and where that one begins.
+
+        From there on stores pass by the caches when all results are aligned.
+        """
+        e, width = self.e, self.nest.width
+        stores = [(k, i) for k, i in enumerate(self.items) if isinstance(i, Store)]
+
+        def places(at: Vector) -> Iterator[tuple[Vector, int, int]]:
+            for k, store in stores:
+                itemsize = self.p.outputs[store.array].dtype.itemsize
+                offset = self.offset(k, store, Point(inner, width, at, None, None)) * itemsize
+                yield self.scalar(self.b.ptrtoint(self.outputs[store.array], I64)) + offset, itemsize, width * itemsize
+
+        address, itemsize, size = next(places(first))
+        before = self.divided(-address & (size - 1), self.number(itemsize))
+        before = e.select(before > last - first, last - first, before)
+        with self.b.if_then((before > 0).value):
+            self.vectors(item, [Point(inner, width, first, e.tail_mask(before, width), first)], {}, {})
+        aligned = e.constant("bool", 1, True)
+        for address, _, size in places(first + before):
+            aligned = aligned & ((address & (size - 1)) == 0)
+        self.streaming = aligned
+        return first + before
 
     def column(
         self, item: Pass, scope: Scope, points: list[Point], sums: dict[int, list[Accumulator]], turn: Vector
