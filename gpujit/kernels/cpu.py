@@ -47,6 +47,8 @@ class _Kernel(Values):
         self.part, self.parts = self.scalar(part), self.scalar(parts)
         self.entry = self.b.block
         self.kept = self.kept_places()
+        # Whether whole vectors of all results are aligned from here on; None where they need not be.
+        self.aligned: Vector | None = None
 
     def variable(self, start: Vector) -> ir.Value:
         """A stack slot, which is made where the function begins, so that loops do not make it again and again."""
@@ -304,7 +306,7 @@ class _Kernel(Values):
         aligned = e.constant("bool", 1, True)
         for address, _, size in places(first + before):
             aligned = aligned & ((address & (size - 1)) == 0)
-        self.streaming = aligned
+        self.aligned = aligned
         return first + before
 
     def column(
@@ -337,6 +339,19 @@ class _Kernel(Values):
         for v, parts in sums.items():
             for point, part in zip(points, parts, strict=False):
                 part.take(self.wide(self.reduction(v).operand, point), point.mask, partial(self.row_position, point))
+        if self.aligned is None or any(point.mask is not None for point in points):
+            self.effects(item, points)
+            return
+        # One branch for all stores: LLVM moves what only a later one needs behind the branch of an earlier one.
+        with self.b.if_else(self.aligned.value) as (past, usual):
+            with past:
+                self.streaming = True
+                self.effects(item, points)
+                self.streaming = False
+            with usual:
+                self.effects(item, points)
+
+    def effects(self, item: Pass, points: Sequence[Point]) -> None:
         for effect in item.effects:
             for point in points:
                 self.effect(effect, point)

@@ -90,8 +90,8 @@ class Values:
         self.first = [self.word(slots["accesses"] + k * (1 + self.p.dims)) for k in range(len(items))]
         self.offsets: dict[int, Vector] = {}
         self.divisors = nest.divisors
-        # Whether stores of whole vectors pass by the caches; None where they never do.
-        self.streaming: Vector | None = None
+        # Whether stores pass by the caches at this place.
+        self.streaming = False
         # Only who evaluates an index multiplies by strides.
         evaluated = {
             (isinstance(i, Store), i.array)
@@ -310,13 +310,7 @@ class Values:
             e.scatter(address, self.places(effect, point, point.lanes), value, dtype, mask)
             return
         at = self.offset(k, effect, point).value
-        if self.streaming is not None and point.lanes > 1 and mask is None:
-            with self.b.if_else(self.streaming.value) as (past, usual):
-                with past:
-                    e.store(address, at, value, dtype, stream=True)
-                with usual:
-                    e.store(address, at, value, dtype)
-        elif point.lanes == 1 or kind == ONE:
-            e.store(address, at, value, dtype, mask)
+        if point.lanes == 1 or kind == ONE:
+            e.store(address, at, value, dtype, mask, stream=self.streaming)
         else:
             e.store(address, at, value, dtype, mask, stride=self.steps[k][self.nest.lane].value)
