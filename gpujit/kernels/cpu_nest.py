@@ -8,7 +8,7 @@ Tasks are the points of the outer dims (without the lanes' dim), times chunks of
 A kernel does tasks ``count * part / parts`` up to ``count * (part + 1) / parts``, chunk by chunk.
 
 The block holds 8-byte words: addresses of inputs, of outputs, of scratch memory and of the checks' flags; the chunk;
-sizes; parameters; for each access its first offset and its step along each dim; and the strides of all arrays.
+bytes of scratch memory for each part; tasks that ended, where a row has several; sizes; parameters; for each access its first offset and its step along each dim; and the strides of all arrays.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ MAX_UNROLL, REGISTERS = 4, 28
 # Bytes of a call from which on results are written past the caches, which saves reading what is overwritten. When two
 # kernels worked on each other's results of 16 MB that cost 14 %; of 32 MB it gained 35 %.
 STREAMED = 32 << 20
+# Where rows are fewer than FEW_ROWS and LONG_ROW elements long, a row's numbers are taken together in as many parts,
+# always the same ones, so that a result does not depend on the number of threads.
+SEGMENTS, FEW_ROWS, LONG_ROW = 16, 8, 1 << 16
 # Rows shorter than this have lanes across rows instead, when there are enough rows.
 SHORT_ROW = 12
 
@@ -89,12 +92,14 @@ class Nest:
     turned: int | None = None
     # Results are written past the caches.
     streams: bool = False
+    # A task is one of SEGMENTS parts of a row; whoever is last puts the parts' results together.
+    segmented: bool = False
 
     @property
     def key(self) -> str:
         """Text that differs when the machine code would."""
         turned = "" if self.turned is None else f" turned {self.turned}"
-        streams = " streams" if self.streams else ""
+        streams = " streams" * self.streams + " segmented" * self.segmented
         how = f"lane {self.lane} {' '.join(self.classes)} {self.width}x{self.unroll}{turned}{streams}"
         return f"{how}\n{self.program.text}"
 
@@ -235,7 +240,7 @@ class Nest:
         position = 0
         parts = (
             ("inputs", len(p.inputs)), ("outputs", len(p.outputs)), ("scratch", 1), ("flags", 1), ("chunk", 1),
-            ("scratch_bytes", 1), ("sizes", p.dims), ("params", p.params),
+            ("scratch_bytes", 1), ("ended", 1), ("sizes", p.dims), ("params", p.params),
             ("accesses", len(self.classes) * (1 + p.dims)),
             ("input_strides", sum(a.rank for a in p.inputs)), ("output_strides", sum(a.rank for a in p.outputs)),
         )  # fmt: skip
@@ -247,6 +252,9 @@ class Nest:
 
     def scratch_bytes(self, sizes: Sequence[int]) -> int:
         """Bytes of scratch memory that each part needs for these sizes."""
+        if self.segmented:
+            rows = math.prod(sizes[d] for d in self.task_dims)
+            return 8 * SEGMENTS * rows * len(self.passes[0].reduces)
         # A bool takes a byte.
         scratch = [v for v in self.kept if v not in self.kept_in]
         return sum(self.scratch_elements(sizes) * max(ELEMENTS[self.held(v)].bits // 8, 1) for v in scratch)
@@ -297,11 +305,12 @@ def plan_nest(
     width, unroll = _width(p, floats), 1
     nest = Nest(p, lane, classes, width, unroll)
     unroll, turned = tile.unroll or _unroll(nest, sizes[lane]), _turned(nest, found, sizes)
-    nest = Nest(p, lane, classes, width, unroll, turned, turned is None and _streams(nest, found, sizes))
+    streams = turned is None and _streams(nest, found, sizes)
+    nest = Nest(p, lane, classes, width, unroll, turned, streams, _is_segmented(nest, sizes))
     words: list[int] = [0] * len(p.inputs) + [0] * len(p.outputs)
     far = any(c[0] == STEPS for c in classes)
     chunk = nest.width * nest.unroll if nest.across_rows else tile.chunk or (CHUNK_FAR if far else CHUNK)
-    words += [0, 0, chunk, nest.scratch_bytes(sizes), *sizes, *params]
+    words += [0, 0, chunk, nest.scratch_bytes(sizes), 0, *sizes, *params]
     for item, access in zip(items, found, strict=True):
         first = offset_at_zero(item, ins, outs, sizes, params) if is_even(item, access) else 0
         words += [first, *(int(s or 0) for s in access.steps)]
@@ -311,6 +320,8 @@ def plan_nest(
         tasks *= sizes[d]
     if nest.turned is not None:
         tasks = tasks // sizes[nest.turned] * -(-sizes[lane] // width)
+    elif nest.segmented:
+        tasks *= SEGMENTS
     elif nest.is_chunked:
         tasks *= -(-sizes[lane] // chunk)
     points = 1
@@ -390,6 +401,19 @@ def _streams(nest: Nest, found: Sequence[Access], sizes: Sequence[int]) -> bool:
         itemsize = (p.outputs if access.is_store else p.inputs)[access.array].dtype.itemsize
         total += itemsize * math.prod(n for n, step in zip(sizes, access.steps, strict=True) if step != 0)
     return total >= STREAMED
+
+
+def _is_segmented(nest: Nest, sizes: Sequence[int]) -> bool:
+    """Whether rows are cut: few long ones of which each gives some numbers, and nothing at its points."""
+    reduces = [i for i in nest.program.body if isinstance(i, Reduce)]
+    if not reduces or nest.across_rows or nest.nest_dims or sizes[nest.lane] < LONG_ROW:
+        return False
+    if len(nest.passes) != 2 or any(i.is_scan or i.op in ("argmax", "argmin") for i in reduces):
+        return False
+    first, second = nest.passes
+    if first.effects or first.row_effects or second.full or second.effects or second.reduces:
+        return False
+    return math.prod(sizes[d] for d in nest.task_dims) < FEW_ROWS
 
 
 def _unroll(nest: Nest, length: int) -> int:

@@ -185,3 +185,59 @@ def test_small_results_stay_in_the_caches() -> None:
     program = builder.finish()
     for count, streams in ((1000, False), (cpu_nest.STREAMED // 8, True)):
         assert plan_nest(program, [(1,)], [(1,)], (count,), (), 8).nest.streams == streams
+
+
+def numbers_of_rows(dtype: np.dtype, names: Sequence[str]) -> TileProgram:
+    builder = Builder(3, 1)
+    x = builder.load(builder.input(dtype, 3), (dim(0), dim(1), dim(2)))
+    shift = builder.load(builder.input(dtype, 1), (dim(1),))
+    for name in names:
+        y = x if dtype.kind == "b" else scalar.apply("add", x, shift)
+        result = scalar.reduce(name, y)
+        builder.store(builder.output(result.dtype, 2), (dim(0), dim(1)), result)
+    return builder.finish()
+
+
+@pytest.mark.parametrize("length", [20, 31, 64, 333, 5000])
+@pytest.mark.parametrize("rows", [(1, 1), (2, 3), (0, 4)])
+@pytest.mark.parametrize("dtype", [F32, F64, np.dtype("i4"), np.dtype(bool)], ids=str)
+def test_few_long_rows_are_cut(
+    dtype: np.dtype, rows: tuple[int, int], length: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_nest, "LONG_ROW", 20)
+    names = ("any", "all") if dtype.kind == "b" else ("max", "sum", "min")
+    program = numbers_of_rows(dtype, names)
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((*rows, length)) * 9).astype(dtype)
+    if dtype.kind == "f" and x.size:
+        x[0, 0, length // 2] = np.nan
+    shift = np.arange(rows[1]).astype(dtype)
+    whole = x if dtype.kind == "b" else x + shift[:, None]
+    first: list[np.ndarray] = []
+    for threads in (1, 2, 5):
+        outs = [np.full(rows, 1, dtype) for _ in names]
+        with config(threads=threads):
+            bound = cpu_launch.BoundKernel(
+                program, [strides_of(x), strides_of(shift)], list(map(strides_of, outs)), (*rows, length)
+            )
+            assert bound.call.nest.segmented or not x.size
+            # Twice: what the first run left behind does not matter.
+            for _ in range(2):
+                bound([x, shift, *outs])
+        for name, out in zip(names, outs, strict=True):
+            np.testing.assert_allclose(out, getattr(whole, name)(-1), 1e-4, 1e-4, err_msg=name)
+        # The parts are the same ones for any number of threads.
+        first = first or outs
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(first, outs, strict=True))
+
+
+def test_rows_are_not_cut_where_more_follows() -> None:
+    long = cpu_nest.LONG_ROW
+    for program, rows, is_cut in (
+        (numbers_of_rows(F32, ["sum"]), 1, True),
+        (numbers_of_rows(F32, ["sum"]), cpu_nest.FEW_ROWS, False),
+        (numbers_of_rows(F32, ["sum", "argmax"]), 1, False),
+    ):
+        call = plan_nest(program, [(long, long, 1), (1,)], [(1, 1)] * len(program.outputs), (rows, 1, long), (), 8)
+        assert call.nest.segmented == is_cut
+    assert not plan_nest(softmax((0, 1)), [(long, 1)], [(long, 1)], (1, long), (), 8).nest.segmented
