@@ -13,8 +13,8 @@ from functools import partial
 
 from llvmlite import ir
 
-from gpujit.kernels.cpu_nest import SEGMENTS, STEPS, Nest
-from gpujit.kernels.cpu_ops import held
+from gpujit.kernels.cpu_nest import BLOCK, SEGMENTS, STEPS, Nest
+from gpujit.kernels.cpu_ops import compute, held
 from gpujit.kernels.cpu_reduce import Accumulator, scanned
 from gpujit.kernels.cpu_values import Point, Scope, Values
 from gpujit.kernels.schedule import Pass
@@ -202,7 +202,11 @@ class _Kernel(Values):
         return Point(scope, self.nest.width, first + u * self.nest.width, mask, self.number(u * self.nest.width))
 
     def passes(self, scope: Scope, first: Vector, last: Vector, points: list[Point] | None) -> None:
-        for item in self.nest.passes:
+        items = self.nest.passes
+        if self.nest.online:
+            self.online(scope, first, last)
+            items = items[2:]
+        for item in items:
             if points is None:
                 # Rows of no dims: all is computed at each point, but what is the same along the lanes.
                 self.fill(scope, item.row, lambda v: True, 1)
@@ -233,6 +237,39 @@ class _Kernel(Values):
                         continue
                     for point, part in zip(points, parts, strict=True):
                         self.know(point, v, part.result())
+
+    def online(self, scope: Scope, first: Vector, last: Vector) -> None:
+        """The maximum of a row and the sum of exponentials below it: each block is read from memory once.
+
+        When a block raises the maximum, the sum so far is scaled down to it.
+        """
+        e, (start, following) = self.e, self.nest.passes[:2]
+        (top,), (total,) = start.reduces, following.reduces
+        self.fill(scope, start.row, lambda v: True, 1)
+        self.fill(scope, start.full, lambda v: not self.p.varies[v] & self.inner_dims(), 1)
+        kind = held(self.p.body[top].dtype)
+        least, nothing = e.constant(kind, 1, float("-inf")), e.constant(kind, 1, 0.0)
+        top_slot, total_slot = self.variable(least), self.variable(nothing)
+        with self.loop(first, last, BLOCK) as at:
+            end = at + BLOCK
+            end = e.select(end < last, end, last)
+            parts = {top: [self.accumulator(top) for _ in range(self.nest.unroll)]}
+            self.row(start, scope, at, end, parts, self.number(0))
+            before = self.read(top_slot, least)
+            highest = e.maximum(before, parts[top][0].across(parts[top][1:]))
+            self.b.store(highest.value, top_slot)
+            inner = Scope(scope)
+            # Below nothing but -inf there is nothing to add; NaN is for the end to say.
+            inner.values[top] = e.select(highest == float("-inf"), 0.0, highest)
+            parts = {total: [self.accumulator(total) for _ in range(self.nest.unroll)]}
+            self.row(following, inner, at, end, parts, self.number(0))
+            scale = e.select(before == highest, 1.0, compute(e, "exp", [before - highest]))
+            added = parts[total][0].across(parts[total][1:])
+            self.b.store((self.read(total_slot, nothing) * scale + added).value, total_slot)
+        highest, found = self.read(top_slot, least), self.read(total_slot, nothing)
+        self.know(scope, top, highest)
+        empty = (highest == float("-inf")) & (first < last)
+        self.know(scope, total, e.select(empty, float("nan"), found))
 
     def inner_dims(self) -> frozenset[int]:
         """Dims of the loops inside a task, when lanes lie within rows."""

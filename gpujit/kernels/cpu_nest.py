@@ -52,6 +52,9 @@ STREAMED = 32 << 20
 # Where rows are fewer than FEW_ROWS and LONG_ROW elements long, a row's numbers are taken together in as many parts,
 # always the same ones, so that a result does not depend on the number of threads.
 SEGMENTS, FEW_ROWS, LONG_ROW = 16, 8, 1 << 16
+# Elements of a row from which on a maximum and a sum of exponentials take one run, and of a block of it. Rows that a
+# processor's own cache holds gain nothing.
+ONLINE, BLOCK = 1 << 17, 4096
 # Rows shorter than this have lanes across rows instead, when there are enough rows.
 SHORT_ROW = 12
 
@@ -94,12 +97,14 @@ class Nest:
     streams: bool = False
     # A task is one of SEGMENTS parts of a row; whoever is last puts the parts' results together.
     segmented: bool = False
+    # Rows are long: a maximum and the sum of exponentials below it are taken together, block by block.
+    online: bool = False
 
     @property
     def key(self) -> str:
         """Text that differs when the machine code would."""
         turned = "" if self.turned is None else f" turned {self.turned}"
-        streams = " streams" * self.streams + " segmented" * self.segmented
+        streams = " streams" * self.streams + " segmented" * self.segmented + " online" * self.online
         how = f"lane {self.lane} {' '.join(self.classes)} {self.width}x{self.unroll}{turned}{streams}"
         return f"{how}\n{self.program.text}"
 
@@ -306,7 +311,8 @@ def plan_nest(
     nest = Nest(p, lane, classes, width, unroll)
     unroll, turned = tile.unroll or _unroll(nest, sizes[lane]), _turned(nest, found, sizes)
     streams = turned is None and _streams(nest, found, sizes)
-    nest = Nest(p, lane, classes, width, unroll, turned, streams, _is_segmented(nest, sizes))
+    online = sizes[lane] >= ONLINE and _sums_exponentials(nest)
+    nest = Nest(p, lane, classes, width, unroll, turned, streams, _is_segmented(nest, sizes), online)
     words: list[int] = [0] * len(p.inputs) + [0] * len(p.outputs)
     far = any(c[0] == STEPS for c in classes)
     chunk = nest.width * nest.unroll if nest.across_rows else tile.chunk or (CHUNK_FAR if far else CHUNK)
@@ -414,6 +420,29 @@ def _is_segmented(nest: Nest, sizes: Sequence[int]) -> bool:
     if first.effects or first.row_effects or second.full or second.effects or second.reduces:
         return False
     return math.prod(sizes[d] for d in nest.task_dims) < FEW_ROWS
+
+
+def _sums_exponentials(nest: Nest) -> bool:
+    """Whether the first runs over a row give the maximum of x, then the sum of exp(x - maximum), and nothing else."""
+    p = nest.program
+    if nest.across_rows or nest.nest_dims or len(nest.passes) < 3 or nest.kept:
+        return False
+    first, second = nest.passes[:2]
+    if len(first.reduces) != 1 or len(second.reduces) != 1 or second.row:
+        return False
+    if any((run.effects or run.row_effects) for run in (first, second)):
+        return False
+    (top,), (total,) = first.reduces, second.reduces
+    reduced, summed = p.body[top], p.body[total]
+    assert isinstance(reduced, Reduce) and isinstance(summed, Reduce)
+    e = p.body[summed.operand]
+    below = p.body[e.operands[0]] if isinstance(e, Compute) and e.op == "exp" else None
+    return (
+        (reduced.op, summed.op) == ("max", "sum")
+        and isinstance(below, Compute)
+        and below.op == "sub"
+        and below.operands == (reduced.operand, top)
+    )
 
 
 def _unroll(nest: Nest, length: int) -> int:

@@ -96,6 +96,31 @@ def test_rows_of_nothing_but_infinities() -> None:
         np.testing.assert_array_equal(out, softmax_of(x, 1).astype(F32))
 
 
+@pytest.mark.parametrize("length", [1, 17, 4096, 4097, 10_000])
+def test_long_rows_take_one_run_for_maximum_and_sum(
+    length: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_nest, "ONLINE", 1)
+    program = softmax((0, 1), log=True)
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((8, length)) * 20).astype(F32)
+    # Rising, falling, and rows of infinities in all places of blocks.
+    x[1].sort()
+    x[2] = np.sort(x[2])[::-1]
+    x[3, : length // 2] = -np.inf
+    x[4, length // 2 + 1 :] = -np.inf
+    x[5] = -np.inf
+    x[6, length // 3] = np.inf
+    x[7, -1] = np.nan
+    out = np.empty_like(x)
+    assert nest_of(program, [x], [out], x.shape).online or length < width
+    cpu_launch.run(program, [x], [out], x.shape)
+    with np.errstate(invalid="ignore"):
+        wide = x.astype(F64) - x.max(1, keepdims=True)
+        want = wide - np.log(np.exp(wide).sum(1, keepdims=True))
+    np.testing.assert_allclose(out, want, 1e-5, 1e-5)
+
+
 def quotient(dtype: np.dtype, axes: tuple[int, ...]) -> TileProgram:
     """x / y where y lies along d0 alone; the space's order follows ``axes``."""
     builder = Builder(2)
