@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpujit.nn import functional as F
+from gpujit.nn.distance import PairwiseDistance
 from gpujit.nn.loss import _Loss
 from gpujit.nn.parameter import to_array
 from gpujit.nn.typing import Tensor
@@ -216,7 +217,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         super().__init__(None, None, reduction)
         if margin <= 0:
             raise LayerError(f"TripletMarginWithDistanceLoss: margin must be positive, found {margin}")
-        self.distance_function = distance_function
+        self.distance_function = PairwiseDistance() if distance_function is None else distance_function
         self.margin = margin
         self.swap = swap
 

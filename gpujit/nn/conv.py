@@ -333,6 +333,9 @@ class ConvTranspose1d(_Transposed):
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         extra = self._output_padding(input, output_size)
+        return ops.conv_transpose1d(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
 
 
 class ConvTranspose2d(_Transposed):
@@ -372,6 +375,9 @@ class ConvTranspose2d(_Transposed):
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         extra = self._output_padding(input, output_size)
+        return ops.conv_transpose2d(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
 
 
 class ConvTranspose3d(_Transposed):
@@ -411,3 +417,6 @@ class ConvTranspose3d(_Transposed):
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         extra = self._output_padding(input, output_size)
+        return ops.conv_transpose3d(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )

@@ -115,8 +115,9 @@ class Embedding(_Table):
         table = to_array(embeddings, "from_pretrained")
         if table.ndim != 2:
             raise LayerError(f"from_pretrained: a table of 2 dimensions is needed, found {table.ndim}")
+        rows, columns = table.shape
         return cls(
-            *table.shape, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight=table, _freeze=freeze
+            rows, columns, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight=table, _freeze=freeze
         )
 
     def forward(self, input: Tensor) -> Tensor:

@@ -68,11 +68,10 @@ class _ChannelNorm(Module):
             init.zeros_(self.bias)
 
     def extra_repr(self) -> str:
-        text = (
+        return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
-        return text + (", bias=False" if self.affine and self.bias is None else "")
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *rest: Any
@@ -267,8 +266,10 @@ class GroupNorm(Module):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        text = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
-        return text + (", bias=False" if self.affine and self.bias is None else "")
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 class LayerNorm(Module):
@@ -307,8 +308,10 @@ class LayerNorm(Module):
         return ops.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        text = f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
-        return text + (", bias=False" if self.elementwise_affine and self.bias is None else "")
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 class RMSNorm(Module):

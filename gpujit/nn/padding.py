@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from gpujit import ops
 from gpujit.nn.module import Module
 from gpujit.nn.parameter import sizes
@@ -9,7 +12,7 @@ from gpujit.nn.typing import Sizes, Tensor
 
 
 class _Padding(Module):
-    __constants__ = ("padding",)
+    __constants__: ClassVar[Sequence[str]] = ("padding",)
     padding: tuple[int, ...]
 
     def _set_up(self, dims: int, padding: Sizes) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from gpujit import ops
 from gpujit.nn import init
@@ -16,7 +17,7 @@ from gpujit.support.errors import LayerError
 class RNNCellBase(Module):
     """What cells have: ``weight_ih [gates * hidden, input]``, ``weight_hh [gates * hidden, hidden]`` and two biases."""
 
-    __constants__ = ("input_size", "hidden_size", "bias")
+    __constants__: ClassVar[Sequence[str]] = ("input_size", "hidden_size", "bias")
     input_size: int
     hidden_size: int
     bias: bool

@@ -82,9 +82,14 @@ def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """x where positive, x times a slope elsewhere: drawn per element in training, the mean of the range otherwise."""
+    if training:
+        noise = ops.empty_like(input)
+        if inplace:
+            return ops.rrelu_with_noise_(input, noise, lower, upper, True)
+        return ops.rrelu_with_noise(input, noise, lower, upper, True)
     if inplace:
-        return ops.rrelu_(input, lower, upper, training)
-    return ops.rrelu(input, lower, upper, training)
+        return ops.rrelu_(input, lower, upper)
+    return ops.rrelu(input, lower, upper)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:

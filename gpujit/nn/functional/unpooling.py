@@ -119,7 +119,7 @@ def max_unpool1d(
     kernel_size: BroadcastingList1[int],
     stride: BroadcastingList1[int] | None = None,
     padding: BroadcastingList1[int] = 0,
-    output_size: BroadcastingList1[int] | None = None,
+    output_size: list[int] | None = None,
 ) -> Tensor:
     """Zeros with the maxima that ``max_pool1d`` left where they were."""
     kernel = [kernel_size] if isinstance(kernel_size, int) else kernel_size
@@ -137,7 +137,7 @@ def max_unpool2d(
     kernel_size: BroadcastingList2[int],
     stride: BroadcastingList2[int] | None = None,
     padding: BroadcastingList2[int] = 0,
-    output_size: BroadcastingList2[int] | None = None,
+    output_size: list[int] | None = None,
 ) -> Tensor:
     """Zeros with the maxima that ``max_pool2d`` left where they were."""
     kernel = [kernel_size, kernel_size] if isinstance(kernel_size, int) else kernel_size
@@ -154,7 +154,7 @@ def max_unpool3d(
     kernel_size: BroadcastingList3[int],
     stride: BroadcastingList3[int] | None = None,
     padding: BroadcastingList3[int] = 0,
-    output_size: BroadcastingList3[int] | None = None,
+    output_size: list[int] | None = None,
 ) -> Tensor:
     """Zeros with the maxima that ``max_pool3d`` left where they were."""
     kernel = [kernel_size, kernel_size, kernel_size] if isinstance(kernel_size, int) else kernel_size

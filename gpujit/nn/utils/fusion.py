@@ -25,7 +25,8 @@ def fuse_conv_bn_eval(conv: _C, bn: _BatchNorm, transpose: bool = False) -> _C:
     if conv.training or bn.training:
         raise LayerError("fuse_conv_bn_eval: both layers must be in evaluation mode; call eval() first")
     fused = deepcopy(conv)
-    fused.weight, bias = fuse_conv_bn_weights(conv.weight, conv.bias, *_statistics(bn), transpose)
+    mean, var, eps, weight, offset = _statistics(bn)
+    fused.weight, bias = fuse_conv_bn_weights(conv.weight, conv.bias, mean, var, eps, weight, offset, transpose)
     _set_bias(fused, bias)
     return fused
 

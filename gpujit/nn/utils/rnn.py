@@ -69,7 +69,23 @@ def pad_sequence(
     sequences: list[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:
     """Sequences ``[length, ...]`` padded to the longest: ``[longest, batch, ...]``, or batch first."""
-    return ops.pad_sequence(list(sequences), batch_first, padding_value, padding_side)
+    longest = 0
+    for sequence in sequences:
+        longest = max(longest, sequence.shape[0])
+    padded: list[Tensor] = []
+    for sequence in sequences:
+        gap = longest - sequence.shape[0]
+        margins = [0, 0] * (sequence.ndim - 1)
+        if padding_side == "left":
+            margins.append(gap)
+            margins.append(0)
+        elif padding_side == "right":
+            margins.append(0)
+            margins.append(gap)
+        else:
+            raise ValueError(f"pad_sequence: padding_side must be left or right, found {padding_side}")
+        padded.append(ops.pad(sequence, margins, "constant", padding_value))
+    return ops.stack(padded, 0 if batch_first else 1)
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
@@ -87,7 +103,7 @@ def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> Packe
     for sequence in sequences:
         lengths.append(sequence.shape[0])
     counts = ops.tensor(lengths, dtype="int64")
-    return pack_padded_sequence(ops.pad_sequence(list(sequences)), counts, False, enforce_sorted)
+    return pack_padded_sequence(pad_sequence(sequences), counts, False, enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
