@@ -10,6 +10,7 @@ from typing import Any
 
 from gpujit.nn.module import Module, indent
 from gpujit.nn.parameter import Parameter, is_array
+from gpujit.nn.typing import Tensor
 from gpujit.support.errors import ArgumentError
 
 
@@ -107,7 +108,8 @@ class Sequential(_Listed):
             return NotImplemented
         return Sequential(*self, *other)
 
-    def forward(self, input: Any) -> Any:
+    # The type of the result is that of the last module's.
+    def forward(self, input: Tensor):  # type: ignore[no-untyped-def]
         for module in self:
             input = module(input)
         return input

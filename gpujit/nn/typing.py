@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 _T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class BroadcastingList:
@@ -35,6 +36,19 @@ else:
 
 # What a constructor takes for sizes: one for all dimensions, or one for each.
 Sizes: TypeAlias = int | Sequence[int]
+
+
+def overloads(*signatures: Callable[..., Any]) -> Callable[[_F], _F]:
+    """Marks a function as one for each of several signatures, of which a compiler takes the first that a call fits.
+
+    The signatures' own bodies count for nothing; the function's is compiled with each one's annotations.
+    """
+
+    def mark(fn: _F) -> _F:
+        fn.overloads = signatures  # type: ignore[attr-defined]
+        return fn
+
+    return mark
 
 
 class BooleanDispatch:

@@ -5,13 +5,63 @@ from __future__ import annotations
 import math
 
 from gpujit import ops
-from gpujit.nn.typing import BroadcastingList2, Tensor
+from gpujit.nn.typing import BroadcastingList2, Tensor, overloads
 
 
-def interpolate(
+# What a call of interpolate may give for sizes and factors.
+def _by_int_or_list(
+    input: Tensor,
+    size: int | None = None,
+    scale_factor: list[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    raise NotImplementedError
+
+
+def _by_lists(
     input: Tensor,
     size: list[int] | None = None,
     scale_factor: list[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    raise NotImplementedError
+
+
+def _by_numbers(
+    input: Tensor,
+    size: int | None = None,
+    scale_factor: float | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    raise NotImplementedError
+
+
+def _by_list_or_number(
+    input: Tensor,
+    size: list[int] | None = None,
+    scale_factor: float | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    raise NotImplementedError
+
+
+@overloads(_by_int_or_list, _by_lists, _by_numbers, _by_list_or_number)
+def interpolate(
+    input: Tensor,
+    size: int | list[int] | None = None,
+    scale_factor: float | list[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
@@ -39,7 +89,10 @@ def interpolate(
     output_size: list[int] | None = None
     factors: list[float] | None = None
     if size is not None:
-        output_size = [size for _ in range(spatial)] if isinstance(size, int) else list(size)
+        if isinstance(size, int):
+            output_size = [size for _ in range(spatial)]
+        else:
+            output_size = list(size)
         if len(output_size) != spatial:
             raise ValueError(f"interpolate: size needs {spatial} numbers, found {len(output_size)}")
         if recompute_scale_factor is not None and recompute_scale_factor:
