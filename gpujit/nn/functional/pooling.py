@@ -16,9 +16,8 @@ def _max_pool1d(
     return_indices: bool = False,
 ) -> Tensor:
     """The maximum of each window; with ``return_indices``, and where it is. ``stride`` None is ``kernel_size``."""
-    if stride is None:
-        return ops.max_pool1d(input, kernel_size, [], padding, dilation, ceil_mode)
-    return ops.max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode)
+    step = kernel_size if stride is None else stride
+    return ops.max_pool1d(input, kernel_size, step, padding, dilation, ceil_mode)
 
 
 def max_pool1d_with_indices(
@@ -31,9 +30,8 @@ def max_pool1d_with_indices(
     return_indices: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The maximum of each window, and where it is along the last dimension."""
-    if stride is None:
-        return ops.max_pool1d_with_indices(input, kernel_size, [], padding, dilation, ceil_mode)
-    return ops.max_pool1d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
+    step = kernel_size if stride is None else stride
+    return ops.max_pool1d_with_indices(input, kernel_size, step, padding, dilation, ceil_mode)
 
 
 def _max_pool2d(
@@ -46,9 +44,8 @@ def _max_pool2d(
     return_indices: bool = False,
 ) -> Tensor:
     """The maximum of each window; with ``return_indices``, and where it is. ``stride`` None is ``kernel_size``."""
-    if stride is None:
-        return ops.max_pool2d(input, kernel_size, [], padding, dilation, ceil_mode)
-    return ops.max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode)
+    step = kernel_size if stride is None else stride
+    return ops.max_pool2d(input, kernel_size, step, padding, dilation, ceil_mode)
 
 
 def max_pool2d_with_indices(
@@ -61,9 +58,8 @@ def max_pool2d_with_indices(
     return_indices: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The maximum of each window, and where it is in the flat image."""
-    if stride is None:
-        return ops.max_pool2d_with_indices(input, kernel_size, [], padding, dilation, ceil_mode)
-    return ops.max_pool2d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
+    step = kernel_size if stride is None else stride
+    return ops.max_pool2d_with_indices(input, kernel_size, step, padding, dilation, ceil_mode)
 
 
 def _max_pool3d(
@@ -76,9 +72,8 @@ def _max_pool3d(
     return_indices: bool = False,
 ) -> Tensor:
     """The maximum of each window; with ``return_indices``, and where it is. ``stride`` None is ``kernel_size``."""
-    if stride is None:
-        return ops.max_pool3d(input, kernel_size, [], padding, dilation, ceil_mode)
-    return ops.max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode)
+    step = kernel_size if stride is None else stride
+    return ops.max_pool3d(input, kernel_size, step, padding, dilation, ceil_mode)
 
 
 def max_pool3d_with_indices(
@@ -91,9 +86,8 @@ def max_pool3d_with_indices(
     return_indices: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The maximum of each window, and where it is in the flat volume."""
-    if stride is None:
-        return ops.max_pool3d_with_indices(input, kernel_size, [], padding, dilation, ceil_mode)
-    return ops.max_pool3d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
+    step = kernel_size if stride is None else stride
+    return ops.max_pool3d_with_indices(input, kernel_size, step, padding, dilation, ceil_mode)
 
 
 max_pool1d = BooleanDispatch("max_pool1d", "return_indices", 6, False, max_pool1d_with_indices, _max_pool1d)
@@ -195,9 +189,8 @@ def lp_pool1d(
 ) -> Tensor:
     """The ``norm_type``-norm of each window."""
     powers = ops.pow(input, norm_type)
-    if stride is None:
-        return _root(ops.avg_pool1d(powers, kernel_size, [], 0, ceil_mode), kernel_size, norm_type)
-    return _root(ops.avg_pool1d(powers, kernel_size, stride, 0, ceil_mode), kernel_size, norm_type)
+    step = [kernel_size] if stride is None else stride
+    return _root(ops.avg_pool1d(powers, kernel_size, step, 0, ceil_mode), kernel_size, norm_type)
 
 
 def lp_pool2d(
@@ -211,9 +204,8 @@ def lp_pool2d(
     kernel = [kernel_size, kernel_size] if isinstance(kernel_size, int) else kernel_size
     elements = kernel[0] * kernel[1]
     powers = ops.pow(input, norm_type)
-    if stride is None:
-        return _root(ops.avg_pool2d(powers, kernel_size, [], 0, ceil_mode), elements, norm_type)
-    return _root(ops.avg_pool2d(powers, kernel_size, stride, 0, ceil_mode), elements, norm_type)
+    step = kernel_size if stride is None else stride
+    return _root(ops.avg_pool2d(powers, kernel_size, step, 0, ceil_mode), elements, norm_type)
 
 
 def lp_pool3d(
@@ -227,6 +219,5 @@ def lp_pool3d(
     kernel = [kernel_size, kernel_size, kernel_size] if isinstance(kernel_size, int) else kernel_size
     elements = kernel[0] * kernel[1] * kernel[2]
     powers = ops.pow(input, norm_type)
-    if stride is None:
-        return _root(ops.avg_pool3d(powers, kernel_size, [], 0, ceil_mode), elements, norm_type)
-    return _root(ops.avg_pool3d(powers, kernel_size, stride, 0, ceil_mode), elements, norm_type)
+    step = kernel_size if stride is None else stride
+    return _root(ops.avg_pool3d(powers, kernel_size, step, 0, ceil_mode), elements, norm_type)
