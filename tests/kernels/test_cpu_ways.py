@@ -31,12 +31,14 @@ def width(request: pytest.FixtureRequest) -> Iterator[int]:
 def nest_of(
     program: TileProgram, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], sizes: Sequence[int]
 ) -> Nest:
-    call = plan_nest(program, [strides_of(x) for x in inputs], [strides_of(x) for x in outputs], sizes, (), host().width)
+    call = plan_nest(
+        program, [strides_of(x) for x in inputs], [strides_of(x) for x in outputs], sizes, (), host().width
+    )
     return call.nest
 
 
 def softmax(axes: tuple[int, int], log: bool = False, scaled: bool = False) -> TileProgram:
-    """Over d1; ``axes``: which of d0 and d1 index the arrays' dims. ``scaled`` by a second array, element by element."""
+    """Over d1; ``axes``: which of d0 and d1 index the arrays' dims. ``scaled`` by a second array."""
     coords = tuple(dim(k) for k in axes)
     builder = Builder(2, 1)
     x = builder.load(builder.input(F32, 2), coords)
@@ -97,9 +99,7 @@ def test_rows_of_nothing_but_infinities() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 17, 4096, 4097, 10_000])
-def test_long_rows_take_one_run_for_maximum_and_sum(
-    length: int, width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_rows_take_one_run_for_maximum_and_sum(length: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_nest, "ONLINE", 1)
     program = softmax((0, 1), log=True)
     rng = np.random.default_rng(0)
