@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite")
 
-from gpujit.kernels import cpu_launch, cpu_nest
+from gpujit.kernels import cpu_launch, cpu_plan
 from gpujit.kernels.reference import run
 from gpujit.kernels.tile import NotRendered
 from gpujit.support.config import config
@@ -52,7 +52,7 @@ def test_random_programs_over_whole_vectors_and_rests(case) -> None:
 def test_random_programs_as_large_arrays_are_walked(case, threads) -> None:
     want, got = case.fresh(), case.fresh()
     limits = {"STREAMED": 0, "LONG_ROW": 1, "ONLINE": 1}
-    with config(threads=threads), patch.multiple(cpu_nest, **limits), patch.object(cpu_launch, "WORTH_A_TEAM", 0):
+    with config(threads=threads), patch.multiple(cpu_plan, **limits), patch.object(cpu_launch, "WORTH_A_TEAM", 0):
         try:
             run(case.program, want.inputs, want.outputs, case.sizes, case.params)
             cpu_launch.run(case.program, got.inputs, got.outputs, case.sizes, case.params)
