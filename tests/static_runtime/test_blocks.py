@@ -205,6 +205,42 @@ def test_states_that_go_round_have_a_place_of_their_own() -> None:
     np.testing.assert_allclose(out[0], rnn(xs, w, 2)[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("has", ["none", "no clone", "no copy"])
+def test_loops_are_right_where_kernels_cannot_be_had(has: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = decide.compiled
+
+    def some(requests: Any) -> list[Any]:
+        # A copy into a place has that place's strides; what a loop begins with here is turned.
+        turned = [r.inputs[0].strides[0] < r.inputs[0].strides[-1] for r in requests]
+        wanted = [has != "none" and t == (has == "no copy") for t in turned]
+        return [k if w else None for k, w in zip(real(requests), wanted, strict=True)]
+
+    monkeypatch.setattr(decide, "compiled", some)
+    text = """
+        graph(%x : Float(4, 6), %n : int):
+          %true : bool = prim::Constant[value=1]()
+          %zero : int = prim::Constant[value=0]()
+          %one : int = prim::Constant[value=1]()
+          %0 : Float(6, 4) = aten::transpose(%x, %zero, %one)
+          %1 : Float(6, 4) = prim::Loop(%n, %true, %0)
+            block0(%i : int, %2 : Float(6, 4)):
+              %3 : Float(6, 4) = aten::tanh(%2)
+              %4 : Float(6, 4) = aten::add(%3, %0, %one)
+              -> (%true, %4)
+          %5 : Float(6, 4) = aten::neg(%1)
+          return (%5)"""
+    static, x = from_text(text, EVERYTHING), f32(4, 6)
+    for n in (0, 1, 4):
+        y = x.T
+        for _ in range(n):
+            y = np.tanh(y) + x.T
+        for check in (False, True):
+            with config(check_plan=check):
+                np.testing.assert_allclose(static.run([x, n]), -y, rtol=1e-5)
+    assert "native aten::copy_" not in tiers(static)
+    assert ("native aten::clone" in tiers(static)) == (has == "no copy")
+
+
 @pytest.mark.parametrize("trips", [0, 1, 3])
 def test_a_loop_that_may_return_what_it_was_given_does(trips: int) -> None:
     text = """
