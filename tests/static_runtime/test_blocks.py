@@ -24,7 +24,7 @@ from gpujit.static_runtime.module import StaticModule
 from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.steps import Options
 from gpujit.support.config import config
-from gpujit.support.errors import GpujitError
+from gpujit.support.errors import GpujitError, ScriptRaised
 from tests.passes.random_graphs import Program, assert_equal, outcome, programs
 from tests.programs import archive, forward, module
 from tests.static_runtime.help import f32, from_graph, from_text
@@ -470,6 +470,80 @@ def test_attributes_are_written_in_order_inside_blocks() -> None:
         np.testing.assert_allclose(fast.last, plain.last, rtol=1e-5, atol=1e-6)
         assert fast.calls == plain.calls == k + 1
     assert "native" in fast.explain()
+
+
+RAISING = """
+k = 0
+y = torch.relu(x)
+while torch.lt(k, int(n)):
+  y = torch.add(torch.tanh(y), self.last)
+  self.last = torch.neg(y)
+  self.calls = torch.add(self.calls, 1)
+  if bool(torch.gt(torch.max(y), 0.9)):
+    ops.prim.RaiseException("too large")
+  k = torch.add(k, 1)
+return torch.mul(y, 2.)
+"""
+
+
+def test_what_was_written_before_an_error_stays_written() -> None:
+    text = module(forward("x: Tensor, n: Tensor -> Tensor", RAISING), attributes="calls : int\nlast : Tensor")
+    plain, fast = (gpujit.load(archive(text, {"calls": 0, "last": np.zeros((8, 16), np.float32)})) for _ in range(2))
+    fast = gpujit.optimize_for_inference(fast)
+    seen = set()
+    for k, scale in enumerate((0.1, 3.0, 0.1, 3.0, 0.1, 0.1)):
+        found: list[Any] = []
+        for each in (plain, fast):
+            with config(check_plan=k > 2):
+                try:
+                    found.append(each(X * np.float32(scale), np.array(3)))
+                except ScriptRaised as fault:
+                    found.append(fault.message)
+        seen.add(type(found[0]))
+        if isinstance(found[0], str):
+            assert found[0] == found[1]
+        else:
+            np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
+        assert fast.calls == plain.calls
+        np.testing.assert_allclose(fast.last, plain.last, rtol=1e-5, atol=1e-6)
+    assert seen == {str, np.ndarray}
+
+
+def test_tensors_in_dicts_and_tuples_live_as_long() -> None:
+    text = """
+        graph(%x : Float(8, 16), %w : Float(16, 16), %c : bool):
+          %a : str = prim::Constant[value="a"]()
+          %b : str = prim::Constant[value="b"]()
+          %one : int = prim::Constant[value=1]()
+          %1 : Float(8, 16) = aten::mm(%x, %w)
+          %2 : Float(8, 16) = aten::mm(%1, %w)
+          %p : (Float(8, 16), int) = prim::TupleConstruct(%2, %one)
+          %d : Dict(str, Tensor) = prim::DictConstruct(%a, %1)
+           = prim::If(%c)
+            block0():
+              %3 : Float(8, 16) = aten::tanh(%2)
+               = aten::_set_item(%d, %b, %3)
+              -> ()
+            block1():
+               = aten::_set_item(%d, %b, %1)
+              -> ()
+          %4 : Float(8, 16) = aten::mm(%2, %w)
+          %5 : Float(8, 16) = aten::mm(%4, %w)
+          %6 : Tensor = aten::__getitem__(%d, %a)
+          %7 : Tensor = aten::__getitem__(%d, %b)
+          %8 : Float(8, 16), %9 : int = prim::TupleUnpack(%p)
+          %10 : Tensor = aten::mul(%6, %7)
+          %11 : Tensor = aten::add(%10, %5, %one)
+          %12 : Tensor = aten::sub(%11, %8, %9)
+          return (%12)"""
+    static = from_text(text, EVERYTHING)
+    y = X @ W
+    for check in (False, True, False):
+        with config(check_plan=check):
+            for c in (True, False, True):
+                wanted = y * (np.tanh(y @ W) if c else y) + y @ W @ W @ W - y @ W
+                np.testing.assert_allclose(static.run([X, W, c]), wanted, rtol=1e-3, atol=1e-4)
+    assert planned_in_blocks(static) == 1
 
 
 def test_native_blocks_turn_no_warnings_off() -> None:
