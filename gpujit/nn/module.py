@@ -409,7 +409,10 @@ class Module:
         return handle
 
     def register_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
-        """Call ``hook(module, state_dict, prefix, local_metadata)`` after ``state_dict`` collected this module."""
+        """Call ``hook(module, state_dict, prefix, local_metadata)`` after ``state_dict`` collected this module.
+
+        It changes the dict in place.
+        """
         handle: RemovableHandle = hooks.add(self._state_dict_hooks, hook, False)
         return handle
 

@@ -59,7 +59,7 @@ def to_array(value: Any, place: str) -> Tensor:
 
 def is_array(value: Any) -> bool:
     """Whether a value passes for a tensor: NumPy's and PyTorch's, and what stands for one while a call is recorded."""
-    return hasattr(value, "dtype") and hasattr(value, "shape")
+    return hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type)
 
 
 def to_dtype(dtype: Any) -> np.dtype[Any]:

@@ -36,7 +36,7 @@ def pack_padded_sequence(
 
     ``lengths`` are the sequences', longest first; in any order without ``enforce_sorted``.
     """
-    counts = ops.as_tensor(lengths, dtype="int64") if isinstance(lengths, (list, tuple)) else lengths
+    counts = ops.tensor(list(lengths)) if isinstance(lengths, (list, tuple)) else lengths
     if enforce_sorted:
         data, batch_sizes = ops._pack_padded_sequence(input, counts, batch_first)
         return PackedSequence(data, batch_sizes, None, None)
@@ -102,8 +102,7 @@ def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> Packe
     lengths: list[int] = []
     for sequence in sequences:
         lengths.append(sequence.shape[0])
-    counts = ops.tensor(lengths, dtype="int64")
-    return pack_padded_sequence(pad_sequence(sequences), counts, False, enforce_sorted)
+    return pack_padded_sequence(pad_sequence(sequences), ops.tensor(lengths), False, enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
