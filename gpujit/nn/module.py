@@ -49,7 +49,7 @@ class Module:
         raise NotImplementedError(f"module {type(self).__name__} has no forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return hooks.call(self, args, kwargs)
+        return hooks.run(self, args, kwargs)
 
     # ------------------------------------------------------------------------------------ attributes
 
@@ -158,10 +158,7 @@ class Module:
 
         With ``with_kwargs`` it is ``hook(module, args, kwargs)``, and it returns None or both.
         """
-        handle: RemovableHandle = hooks.add(
-            self._forward_pre_hooks, hook, prepend, (with_kwargs, self._forward_pre_hooks_with_kwargs)
-        )
-        return handle
+        return hooks.add(self._forward_pre_hooks, hook, prepend, (with_kwargs, self._forward_pre_hooks_with_kwargs))
 
     def register_forward_hook(
         self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
@@ -171,14 +168,13 @@ class Module:
         With ``with_kwargs`` it is ``hook(module, args, kwargs, result)``. With ``always_call`` it is called, with None
         for the result, when ``forward`` raises, too.
         """
-        handle: RemovableHandle = hooks.add(
+        return hooks.add(
             self._forward_hooks,
             hook,
             prepend,
             (with_kwargs, self._forward_hooks_with_kwargs),
             (always_call, self._forward_hooks_always_called),
         )
-        return handle
 
     # ------------------------------------------------------------------------------------ walking
 
@@ -405,26 +401,22 @@ class Module:
 
     def register_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(module, prefix, keep_vars)`` before ``state_dict`` collects this module."""
-        handle: RemovableHandle = hooks.add(self._state_dict_pre_hooks, hook, False)
-        return handle
+        return hooks.add(self._state_dict_pre_hooks, hook, False)
 
     def register_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(module, state_dict, prefix, local_metadata)`` after ``state_dict`` collected this module.
 
         It changes the dict in place.
         """
-        handle: RemovableHandle = hooks.add(self._state_dict_hooks, hook, False)
-        return handle
+        return hooks.add(self._state_dict_hooks, hook, False)
 
     def register_load_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Before loading call ``hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)``."""
-        handle: RemovableHandle = hooks.add(self._load_state_dict_pre_hooks, hook, False)
-        return handle
+        return hooks.add(self._load_state_dict_pre_hooks, hook, False)
 
     def register_load_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(module, incompatible_keys)`` after loading; it may change the lists of keys in place."""
-        handle: RemovableHandle = hooks.add(self._load_state_dict_post_hooks, hook, False)
-        return handle
+        return hooks.add(self._load_state_dict_post_hooks, hook, False)
 
     # ------------------------------------------------------------------------------------ text
 
