@@ -13,7 +13,7 @@ import pytest
 import gpujit
 from gpujit import nn
 from gpujit.nn import functional as F
-from gpujit.support.errors import ArgumentError
+from gpujit.support.errors import ArgumentError, LayerError
 from tests.nn.cases import CASES, floats
 
 
@@ -84,7 +84,7 @@ def test_attention_by_hand():
     ],
 )
 def test_masks_that_do_not_fit(change, text):
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(LayerError, match=text):
         nn.MultiheadAttention(4, 1)(floats(3, 1, 4), floats(5, 1, 4), floats(5, 1, 4), **change)
 
 

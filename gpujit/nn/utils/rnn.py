@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from gpujit import ops
 from gpujit.nn.typing import Tensor
+from gpujit.support.errors import LayerError
 
 
 class PackedSequence(NamedTuple):
@@ -51,12 +52,12 @@ def pad_packed_sequence(
 ) -> tuple[Tensor, Tensor]:
     """Padded sequences and their lengths, in their first order. ``total_length`` is the length to pad to.
 
-    Raises ValueError when ``total_length`` is below the longest sequence's.
+    Raises LayerError when ``total_length`` is below the longest sequence's.
     """
     longest = sequence.batch_sizes.shape[0]
     if total_length is not None:
         if total_length < longest:
-            raise ValueError(f"pad_packed_sequence: total_length {total_length} is below the longest one's {longest}")
+            raise LayerError(f"pad_packed_sequence: total_length {total_length} is below the longest one's {longest}")
         longest = total_length
     padded, lengths = ops._pad_packed_sequence(sequence.data, sequence.batch_sizes, batch_first, padding_value, longest)
     order = sequence.unsorted_indices
@@ -83,7 +84,7 @@ def pad_sequence(
             margins.append(0)
             margins.append(gap)
         else:
-            raise ValueError(f"pad_sequence: padding_side must be left or right, found {padding_side}")
+            raise LayerError(f"pad_sequence: padding_side must be left or right, found {padding_side}")
         padded.append(ops.pad(sequence, margins, "constant", padding_value))
     return ops.stack(padded, 0 if batch_first else 1)
 
