@@ -28,7 +28,8 @@ def embedding(
         padding = padding_idx if padding_idx >= 0 else padding_idx + rows
     if max_norm is not None:
         input = ops.contiguous(input)
-        ops.embedding_renorm_(weight, input, max_norm, norm_type)
+        # PyTorch writes into no parameter that has gradients.
+        ops.embedding_renorm_(ops.detach(weight), input, max_norm, norm_type)
     return ops.embedding(weight, input, padding, scale_grad_by_freq, sparse)
 
 
@@ -89,7 +90,7 @@ def embedding_bag(
             raise LayerError(f"embedding_bag: padding_idx {padding_idx} is outside a table of {rows} rows")
         padding_idx = padding_idx if padding_idx >= 0 else padding_idx + rows
     if max_norm is not None:
-        ops.embedding_renorm_(weight, indices, max_norm, norm_type)
+        ops.embedding_renorm_(ops.detach(weight), indices, max_norm, norm_type)
     result, _, _, _ = ops.embedding_bag(
         weight, indices, starts, scale_grad_by_freq, code, sparse, weights, include_last_offset, padding_idx
     )
