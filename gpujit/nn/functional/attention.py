@@ -145,14 +145,20 @@ def multi_head_attention_forward(
     if causal:
         mask = None
 
-    if use_separate_proj_weight:
-        assert q_proj_weight is not None and k_proj_weight is not None and v_proj_weight is not None
+    # Whether weights are there is known when a module is compiled, so it is asked first.
+    if (
+        q_proj_weight is not None
+        and k_proj_weight is not None
+        and v_proj_weight is not None
+        and use_separate_proj_weight
+    ):
         q, k, v = _project(query, key, value, q_proj_weight, k_proj_weight, v_proj_weight, in_proj_bias)
-    else:
+    elif in_proj_weight is not None and not use_separate_proj_weight:
         if key.shape != value.shape:
             raise LayerError(f"attention: key has size {ops.size(key)}, value {ops.size(value)}; they must be equal")
-        assert in_proj_weight is not None
         q, k, v = _project_packed(query, key, value, in_proj_weight, in_proj_bias)
+    else:
+        raise LayerError("attention: the weights of the projections are missing")
 
     if mask is not None:
         wanted = [target, key.shape[0]] if mask.ndim == 2 else [rows, target, key.shape[0]]
