@@ -14,7 +14,7 @@ _LAYERS = {
     "attention": ("MultiheadAttention",),
     "class_loss": (
         "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CrossEntropyLoss", "MultiLabelMarginLoss",
-        "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "TripletMarginWithDistanceLoss",
+        "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "NLLLoss2d", "TripletMarginWithDistanceLoss",
     ),
     "container": ("ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"),
     "conv": ("Conv1d", "Conv2d", "Conv3d"),
@@ -37,7 +37,7 @@ _LAYERS = {
         "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
         "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
     ),
-    "parameter": ("Parameter",),
+    "parameter": ("Buffer", "Parameter"),
     "pooling": (
         "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
         "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d",
@@ -98,6 +98,7 @@ if TYPE_CHECKING:
         MultiLabelSoftMarginLoss,
         MultiMarginLoss,
         NLLLoss,
+        NLLLoss2d,
         TripletMarginWithDistanceLoss,
     )
     from gpujit.nn.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
@@ -151,7 +152,7 @@ if TYPE_CHECKING:
         ZeroPad2d,
         ZeroPad3d,
     )
-    from gpujit.nn.parameter import Parameter
+    from gpujit.nn.parameter import Buffer, Parameter
     from gpujit.nn.pooling import (
         AdaptiveAvgPool1d,
         AdaptiveAvgPool2d,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from gpujit.nn import hooks, state
 from gpujit.nn.hooks import Hook, RemovableHandle
-from gpujit.nn.parameter import Parameter, check_device, is_array, to_array, to_dtype
+from gpujit.nn.parameter import Buffer, Parameter, check_device, is_array, to_array, to_dtype
 from gpujit.nn.typing import Tensor
 from gpujit.support.errors import ArgumentError, UnknownAttributeError
 
@@ -25,9 +25,9 @@ _HOOK_TABLES = (
 class Module:
     """Base class of layers and models: subclasses set attributes in ``__init__`` and define ``forward``.
 
-    An attribute set to a ``Parameter`` becomes a parameter, one set to a Module a submodule; an array is a plain
-    attribute unless ``register_buffer`` or ``register_parameter`` names it. Parameters and buffers are read as plain
-    ``numpy.ndarray``, and setting one to another array replaces it.
+    An attribute set to a ``Parameter`` becomes a parameter, one set to a ``Buffer`` a buffer, one set to a Module a
+    submodule; an array is a plain attribute unless ``register_buffer`` or ``register_parameter`` names it. Parameters
+    and buffers are read as plain ``numpy.ndarray``, and setting one to another array replaces it.
     """
 
     _version = 1
@@ -62,7 +62,9 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         d = self.__dict__
-        registered = isinstance(value, (Parameter, Module)) or any(name in d.get(table, ()) for table in _TABLES)
+        registered = isinstance(value, (Parameter, Buffer, Module)) or any(
+            name in d.get(table, ()) for table in _TABLES
+        )
         if not registered:
             object.__setattr__(self, name, value)
             return
@@ -73,6 +75,9 @@ class Module:
         if isinstance(value, Parameter):
             self._forget(name)
             self.register_parameter(name, value)
+        elif isinstance(value, Buffer):
+            self._forget(name)
+            self.register_buffer(name, value, value.persistent)
         elif isinstance(value, Module):
             if name not in d["_modules"]:
                 self._forget(name)

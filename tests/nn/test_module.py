@@ -67,6 +67,17 @@ def test_arrays_are_plain_and_registered_by_name():
     assert not hasattr(net, "plain")
 
 
+def test_a_marked_buffer_is_registered():
+    net = Net()
+    net.plain = nn.Buffer(net.plain)
+    net.hidden = nn.Buffer(np.zeros(1), persistent=False)
+    assert net._buffers["plain"] is net.plain
+    assert "plain" in net.state_dict()
+    assert "hidden" not in net.state_dict()
+    net.plain = nn.Parameter(net.plain)
+    assert "plain" not in net._buffers
+
+
 def test_a_marked_parameter_passes_for_its_array():
     p = nn.Parameter(np.ones((2, 3), np.float32))
     assert (p.shape, p.dtype, len(p)) == ((2, 3), np.float32, 2)
