@@ -102,7 +102,7 @@ def check(path: Path, frozen: bool) -> list[str]:
         found.append(f"{len(data)} bytes, PyTorch writes {len(theirs)}")
     in_torch = torch.jit.load(io.BytesIO(data))
     again = gpujit.load(in_torch.save_to_buffer())
-    if gpujit.load(data).save_to_buffer() != data:
+    if not frozen and gpujit.load(data).save_to_buffer() != data:
         found.append("loaded and saved again, the bytes differ")
     inputs = inputs_of(path)
     if inputs is not None:

@@ -13,7 +13,8 @@ from gpujit.support.errors import SaveError
 _TENSORS = T.ListType(T.TENSOR)
 _MAYBE_TENSOR = T.OptionalType(T.TENSOR)
 _INTS, _FLOATS = T.ListType(T.INT), T.ListType(T.FLOAT)
-_LINEAR = T.custom_class("__torch__.torch.classes.quantized.LinearPackedParamsBase")
+_CLASSES = "__torch__.torch.classes."
+_LINEAR = T.custom_class(f"{_CLASSES}quantized.LinearPackedParamsBase")
 
 _STATES: dict[type, T.Type] = {
     LinearPackedParams: T.TupleType((T.TENSOR, _MAYBE_TENSOR)),
@@ -32,3 +33,14 @@ def pack_state(class_name: str, value: Any) -> tuple[Any, T.Type]:
     if t is None:
         raise SaveError(f"it is a {type(value).__name__}, of which no state of {class_name} can be made")
     return value.state, t
+
+
+def class_of(value: Any) -> T.ClassType | None:
+    """The C++ class that an object stands for; None for what is no packed parameters."""
+    if isinstance(value, ConvPackedParams):
+        return T.custom_class(f"{_CLASSES}quantized.Conv{len(value.stride)}dPackedParamsBase")
+    if isinstance(value, EmbeddingPackedParams):
+        return T.custom_class(f"{_CLASSES}quantized.EmbeddingPackedParamsBase")
+    if isinstance(value, CellParams):
+        return T.custom_class(f"{_CLASSES}rnn.CellParamsBase")
+    return _LINEAR if isinstance(value, LinearPackedParams) else None

@@ -168,13 +168,14 @@ class FunctionPrinter(ExpressionPrinter):
             # Several lines: what they hold is evaluated before, in its order.
             while self.pending and any(v in self.pending for v in values):
                 self.settle(self.pending[0])
-        together = [(n, v) for n, v, a in zip(names, values, apart, strict=True) if not a]
+        if not any(apart):
+            if names:
+                self.code.line(self.depth, f"{', '.join(names)} = ", *joined(self.use(v) for v in values))
+            return
+        # In their order, which is that of the results when the source is read again.
         for name, value, t, alone in zip(names, values, types, apart, strict=True):
-            if alone and t is not None:
-                self.code.line(self.depth, f"{name} : {self.text_of(t)} = ", *self.use(value))
-        if together:
-            left = ", ".join(n for n, _ in together)
-            self.code.line(self.depth, f"{left} = ", *joined(self.use(v) for _, v in together))
+            declared = f" : {self.text_of(t)}" if alone and t is not None else ""
+            self.code.line(self.depth, f"{name}{declared} = ", *self.use(value))
 
     def _is_wider(self, declared: T.Type, found: T.Type) -> bool:
         if T.UNKNOWN in (declared, found) or isinstance(declared, T.TensorType):

@@ -99,7 +99,9 @@ class Literals:
             pairs = (
                 f"{self.text(k, t.key)}: {self.text(v, _plain(v, t.value))}" for k, v in value.items()
             )
-            return f"annotate({self.names.text(t)}, {{{', '.join(pairs)}}})"
+            text = "{" + ", ".join(pairs) + "}"
+            found = type_of_constant(value)
+            return text if found is not None and self._same(found, t) else f"annotate({self.names.text(t)}, {text})"
         if isinstance(value, tuple) and isinstance(t, T.TupleType) and len(t.elements) == len(value):
             items = [self.text(v, _plain(v, e)) for v, e in zip(value, t.elements, strict=True)]
             if t.name is not None:
