@@ -3,8 +3,9 @@
 Usage: roundtrip.py [--frozen] FILE_OR_FOLDER...    Needs PyTorch.
 
 For each NAME.pt, with inputs in NAME.npz where there is one: gpujit loads and saves it, twice with the same bytes;
-PyTorch loads that and computes what the original computes; PyTorch saves that again and gpujit loads it and computes what
-it computes for the original. Sizes are compared with those of the file PyTorch writes. ``--frozen`` freezes in between.
+PyTorch loads that and computes what the original computes, and writes the same source for both; gpujit loads what
+PyTorch wrote and computes what it computes for the original. Sizes are compared with those of the file PyTorch writes.
+``--frozen`` freezes in between.
 """
 
 from __future__ import annotations

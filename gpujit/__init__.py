@@ -45,7 +45,15 @@ if TYPE_CHECKING:
     from gpujit.fuser.decorator import fuse
     from gpujit.ops.random import manual_seed
     from gpujit.ops.user import op, remove_op
-    from gpujit.support.errors import ArgumentError, Error, GpujitError, LoadError, OpError, SaveError, ScriptRuntimeError
+    from gpujit.support.errors import (
+        ArgumentError,
+        Error,
+        GpujitError,
+        LoadError,
+        OpError,
+        SaveError,
+        ScriptRuntimeError,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -53,6 +53,10 @@ class _Program:
                 found = self._executors.setdefault(function, self.optimised(function))
         return found
 
+    def saving(self) -> dict[str, Any]:
+        """What the writer has to know besides the module."""
+        return {"run_method": self.run, "trainable": None if self.loaded is None else self.loaded.trainable}
+
     def interpret(self, function: Function, args: list[Any]) -> Any:
         """Run a function as it is written."""
         code = self.lowerer.find(function)
@@ -490,7 +494,7 @@ class ScriptModule:
         from gpujit.serialization import writer
 
         object_ = _module_object(self, "save_to_buffer")
-        return writer.save_to_bytes(object_, extra_files=_extra_files, run_method=self._program.run)
+        return writer.save_to_bytes(object_, extra_files=_extra_files, **self._program.saving())
 
     @property
     def methods(self) -> dict[str, ScriptMethod]:
@@ -515,7 +519,7 @@ def save(m: ScriptModule, f: Any, _extra_files: Mapping[str, Any] | None = None)
     # Loading and running need no writer.
     from gpujit.serialization import writer
 
-    writer.save(_module_object(m, "save"), f, extra_files=_extra_files, run_method=m._program.run)
+    writer.save(_module_object(m, "save"), f, extra_files=_extra_files, **m._program.saving())
 
 
 # ---------------------------------------------------------------------------------------------------------- freezing
@@ -546,6 +550,7 @@ def freeze(
     object_ = _module_object(mod, "freeze")
     program = _Program(np)
     program.lowerer.rules = mod._program.lowerer.rules
+    program.loaded = mod._program.loaded
     root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
     graphs = [function.graph for _, _, function in frozen_methods(root)]
     program.report = optimize_frozen(graphs, numerics=optimize_numerics)

@@ -18,9 +18,9 @@ RESERVED = frozenset((
     *keyword.kwlist, "torch", "__torch__", "ops", "aten", "prim", "CONSTANTS", "attribute", "getattr", "hasattr",
     "annotate", "uninitialized", "unchecked_cast", "isinstance", "fork", "awaitable", "awaitable_wait",
     "awaitable_nowait", "rpc_async", "rpc_sync", "rpc_remote", "inf", "nan", "infj", "nanj", "int", "float", "bool",
-    "complex", "str", "number", "list", "dict", "tuple", "print", "range", "Tensor", "List", "Dict", "Tuple", "Optional",
-    "Union", "Any", "Final", "Future", "RRef", "Await", "NoneType", "Device", "Generator", "Stream", "Storage",
-    "Layout", "ScalarType", "QScheme", "Capsule", "AnyClassType", "AnyEnumType",
+    "complex", "str", "number", "list", "dict", "tuple", "print", "range", "Tensor", "List", "Dict", "Tuple",
+    "Optional", "Union", "Any", "Final", "Future", "RRef", "Await", "NoneType", "Device", "Generator", "Stream",
+    "Storage", "Layout", "ScalarType", "QScheme", "Capsule", "AnyClassType", "AnyEnumType",
 ))  # fmt: skip
 
 _PART = re.compile(r"[^0-9A-Za-z_]")

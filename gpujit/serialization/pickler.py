@@ -11,7 +11,6 @@ from typing import Any
 
 from gpujit.frontend.literals import type_of_constant
 from gpujit.ir import types as T
-from gpujit.ir.dtypes import kind_of
 from gpujit.ir.values import Device, EnumValue, QTensor, ScriptObject, SparseTensor, is_int64
 from gpujit.serialization.naming import CUSTOM_CLASSES, TypeNames
 from gpujit.serialization.tensor_store import TensorStore
@@ -36,16 +35,24 @@ class Pickler:
         names: gives classes their names in the file.
         get_state: runs ``__getstate__`` of an object.
         pack_state: from a C++ class's name and the object that stands for one, to its state and the state's type.
+        trainable: whether a tensor requires a gradient, given also whether it is a parameter.
         root: how messages begin, such as ``module``.
     """
 
     def __init__(
-        self, store: TensorStore, names: TypeNames, get_state: GetState, pack_state: PackState, root: str = ""
+        self,
+        store: TensorStore,
+        names: TypeNames,
+        get_state: GetState,
+        pack_state: PackState,
+        trainable: Callable[[Any, bool], bool],
+        root: str = "",
     ) -> None:
         self.store = store
         self.names = names
         self.get_state = get_state
         self.pack_state = pack_state
+        self.trainable = trainable
         self.root = root
         # Bytes, and marks where a memo entry is read, or made of what stands before.
         self._out: list[bytes | _Get] = []
@@ -54,7 +61,7 @@ class Pickler:
         self._alive: list[Any] = []
         self._open: set[int] = set()
         self._states: dict[int, tuple[Any, T.Type]] = {}
-        # Tensors that modules hold as parameters: those of floating numbers are marked as trainable.
+        # Tensors that modules hold as parameters.
         self._parameters: set[int] = set()
 
     def dumps(self, value: Any, type_: T.Type) -> bytes:
@@ -340,7 +347,7 @@ class Pickler:
         self._sizes(view.stride)
 
     def _flag_and_hooks(self, value: Any) -> None:
-        trainable = id(value) in self._parameters and kind_of(value.dtype) >= 2
+        trainable = self.trainable(value, id(value) in self._parameters)
         self._out.append(b"\x88" if trainable else b"\x89")
         self._hooks()
 

@@ -149,7 +149,7 @@ class ExpressionPrinter:
         element = t.element if isinstance(t, T.ListType) else T.UNKNOWN
         wanted = self.text_of(element)
         plain = all(self.text_of(v.type) == wanted for v in node.inputs) if node.inputs else wanted == "Tensor"
-        if plain and not isinstance(element, (T.OptionalType, T.UnionType)) or element == T.UNKNOWN:
+        if (plain and not isinstance(element, (T.OptionalType, T.UnionType))) or element == T.UNKNOWN:
             return text
         return [f"annotate(List[{wanted}], ", *text, ")"]
 

@@ -66,7 +66,7 @@ class FunctionPrinter(ExpressionPrinter):
         nodes = list(block.nodes)
         skip: set[Node] = set()
         for node in nodes:
-            if node not in skip and node not in self.plan.dropped:
+            if node not in skip:
                 self.statement(node, skip)
 
     # --------------------------------------------------------------------------------------------- statements
@@ -97,7 +97,7 @@ class FunctionPrinter(ExpressionPrinter):
         if node in self.plan.inlined:
             self.values[node.output] = pieces
             self.pending.append(node.output)
-        elif not node.outputs or len(node.outputs) == 1 and node.output.type == T.NONE and not node.output.uses:
+        elif not node.outputs or (len(node.outputs) == 1 and node.output.type == T.NONE and not node.output.uses):
             self.code.line(self.depth, *pieces)
         else:
             self.code.line(self.depth, self.targets(node.outputs), *pieces)
@@ -147,7 +147,7 @@ class FunctionPrinter(ExpressionPrinter):
         self.depth += 1
         before = self.code.size
         for inner in inside:
-            if inner not in skip and inner not in self.plan.dropped:
+            if inner not in skip:
                 self.statement(inner, skip)
         if self.code.size == before:
             self.code.line(self.depth, "pass")
@@ -203,7 +203,7 @@ class FunctionPrinter(ExpressionPrinter):
         self.code.line(self.depth, *self.range(node), "if ", *condition, ":")
         self.inner(node.blocks[0], names, types, node)
         other = node.blocks[1]
-        if names or any(n.kind != "prim::Constant" and n not in self.plan.dropped for n in other.nodes):
+        if names or any(n.kind != "prim::Constant" for n in other.nodes):
             self.code.line(self.depth, "else:")
             self.inner(other, names, types, node)
         for name, value in zip(names, node.outputs, strict=True):

@@ -94,7 +94,7 @@ class Literals:
             text = "[" + ", ".join(self.text(v, _plain(v, t.element)) for v in value) + "]"
             found = type_of_constant(value)
             plain = bool(value) and isinstance(found, T.ListType) and self._same(found.element, t.element)
-            return text if plain or not value and t.element == T.TENSOR else f"annotate({self.names.text(t)}, {text})"
+            return text if plain or (not value and t.element == T.TENSOR) else f"annotate({self.names.text(t)}, {text})"
         if isinstance(value, dict) and isinstance(t, T.DictType):
             pairs = (
                 f"{self.text(k, t.key)}: {self.text(v, _plain(v, t.value))}" for k, v in value.items()

@@ -1,4 +1,4 @@
-"""What printing a graph as source decides beforehand: arguments left out, nodes that vanish, expressions put inline.
+"""What printing a graph as source decides beforehand: arguments left out, expressions put inline.
 
 Reading the source again must give the nodes back in their order. So a value is put inline only where the places of its
 node's neighbours, read from left to right and inside out, are those the nodes have now.
@@ -7,7 +7,6 @@ node's neighbours, read from left to right and inside out, are those the nodes h
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import BY_NAME
@@ -24,8 +23,6 @@ _NEVER_INLINE = frozenset((
     "prim::isinstance", "prim::Enter", "prim::Exit", "prim::fork", "prim::awaitable", "prim::TupleUnpack",
     "prim::ListUnpack",
 ))  # fmt: skip
-# Nodes that vanish when nothing printed needs them.
-_PURE = frozenset(("prim::ListConstruct", "prim::TupleConstruct", "prim::DictConstruct"))
 _CLOSURES = ("prim::fork", "prim::awaitable")
 
 Argument_ = tuple[str, Value]  # keyword, or '' when positional
@@ -37,7 +34,6 @@ class Plan:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.arguments: dict[Node, list[Argument_]] = {}
-        self.dropped: set[Node] = set()
         self.inlined: set[Node] = set()
         self._uses: dict[Value, int] = {}
         _join_tuples(graph)
@@ -58,21 +54,13 @@ class Plan:
         return list(node.inputs) if found is None else [v for _, v in found]
 
     def _count_uses(self) -> None:
-        uses = self._uses
         blocks: list[Block] = [self.graph.block]
-        order: list[Node] = []
         while blocks:
             block = blocks.pop()
             for node in (*block.nodes, block.return_node):
-                order.append(node)
                 blocks += node.blocks
                 for value in self.printed(node):
-                    uses[value] = uses.get(value, 0) + 1
-        for node in reversed(order):
-            if node.kind in _PURE and node.output.uses and not uses.get(node.output):
-                self.dropped.add(node)
-                for value in node.inputs:
-                    uses[value] -= 1
+                    self._uses[value] = self._uses.get(value, 0) + 1
 
     # ---------------------------------------------------------------------------------------------- inlining
 
@@ -94,9 +82,9 @@ class Plan:
         return before
 
     def _previous(self, node: Node) -> Node | None:
-        """The node before, constants and what is not printed aside; None at the start of the block."""
+        """The node before, constants aside; None at the start of the block."""
         found = node.prev
-        while found is not None and (found.kind == "prim::Constant" or found in self.dropped):
+        while found is not None and found.kind == "prim::Constant":
             found = found.prev
         return None if found is None or found.kind == "prim::Param" else found
 
@@ -104,7 +92,7 @@ class Plan:
         node = value.node
         if len(node.outputs) != 1 or self._uses.get(value) != 1 or node.blocks or node.kind in _NEVER_INLINE:
             return False
-        if user.kind in _CLOSURES or user.kind == "prim::Loop" and index > 1 or nesting >= MAX_NESTING:
+        if user.kind in _CLOSURES or (user.kind == "prim::Loop" and index > 1) or nesting >= MAX_NESTING:
             return False
         # What a block returns is assigned to the name of the block's result anyway.
         is_result = user.kind == "prim::Return" and user.block is not None and user.block.owner is not None
@@ -179,37 +167,17 @@ def _means_the_same(node: Node, schema: Schema, printed: list[Argument_]) -> boo
 
 
 def _is_default(argument: Argument, value: Value) -> bool:
-    if not argument.has_default:
+    """Whether the argument is written as its default's constant. Lists are written out, as PyTorch does: where one is
+    left out, PyTorch may take another overload (``conv2d`` with a text for its padding)."""
+    if not argument.has_default or not value.is_constant:
         return False
-    wanted = argument.default
+    wanted, found = argument.default, value.constant()
     t = argument.type.element if isinstance(argument.type, T.OptionalType) else argument.type
     if wanted is None:
-        return value.is_constant and value.constant() is None
+        return found is None
     if isinstance(wanted, str) and t == T.INT:
         # A dtype's default is written by name in schemas.
         wanted = BY_NAME[wanted].code if wanted in BY_NAME else None
-    if isinstance(t, T.ListType) and not isinstance(wanted, list):
-        wanted = [wanted] * (argument.length or 0)
-    found = _constant(value)
     if t == T.FLOAT and isinstance(wanted, int):
         wanted = float(wanted)
-    if isinstance(wanted, list):
-        return type(found) is list and len(found) == len(wanted) and all(map(_equal, found, wanted))
-    return _equal(found, wanted)
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and isinstance(a, (bool, int, float, str)) and bool(a == b)
-
-
-class _Unknown:
-    pass
-
-
-def _constant(value: Value) -> Any:
-    if value.is_constant:
-        return value.constant()
-    if value.node.kind == "prim::ListConstruct" and len(value.uses) == 1:
-        items = [_constant(v) for v in value.node.inputs]
-        return _Unknown if _Unknown in items else items
-    return _Unknown
+    return type(found) is type(wanted) and isinstance(found, (bool, int, float, str)) and bool(found == wanted)

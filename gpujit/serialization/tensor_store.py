@@ -149,7 +149,7 @@ def _low(array: np.ndarray) -> int:
 
 def _high(array: np.ndarray) -> int:
     reach = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
-    return _low(array) + reach + array.itemsize
+    return _low(array) + int(reach) + array.itemsize
 
 
 def _root(array: np.ndarray) -> int:
@@ -164,9 +164,9 @@ def _bytes_of(storage: _Storage) -> memoryview:
     first = storage.arrays[0]
     if first.flags.c_contiguous and first.nbytes == size:
         # As bytes: NumPy gives no buffers of ml_dtypes' types.
-        return memoryview(first.reshape(-1).view(np.uint8))
+        return first.reshape(-1).view(np.uint8).data
     held = np.zeros(size, np.uint8)
     for array in storage.arrays:
         if array.size:
             np.ndarray(array.shape, array.dtype, held, _low(array) - storage.low, array.strides)[...] = array
-    return memoryview(held)
+    return held.data

@@ -19,6 +19,7 @@ from gpujit.serialization.pickler import GetState, Pickler
 from gpujit.serialization.python_print import PrintedFile, ProgramPrinter
 from gpujit.serialization.target import write_to
 from gpujit.serialization.tensor_store import TensorStore
+from gpujit.serialization.trainable import Trainable
 from gpujit.serialization.zipwrite import Member, write_archive
 from gpujit.support.errors import SaveError
 
@@ -31,6 +32,7 @@ def save(
     *,
     extra_files: Mapping[str, Any] | None = None,
     run_method: RunMethod,
+    trainable: Trainable | None = None,
     debug: bool = True,
 ) -> None:
     """Write a module as a TorchScript archive.
@@ -41,10 +43,11 @@ def save(
         target: a path or a file object. A path is replaced when all is written, and untouched on any error.
         extra_files: contents of ``extra/NAME`` by name, str or bytes.
         run_method: runs a method (for ``__getstate__``), given the Function and its arguments.
+        trainable: which tensors require a gradient; without it, parameters of floating numbers do.
         debug: write tables of where the source comes from, as far as that is known.
     Raises SaveError, which names the attribute or the line that cannot be saved.
     """
-    members = archive_members(root, extra_files=extra_files, run_method=run_method, debug=debug)
+    members = archive_members(root, extra_files=extra_files, run_method=run_method, trainable=trainable, debug=debug)
     write_to(target, lambda sink: write_archive(sink, members))
 
 
@@ -53,16 +56,22 @@ def save_to_bytes(
     *,
     extra_files: Mapping[str, Any] | None = None,
     run_method: RunMethod,
+    trainable: Trainable | None = None,
     debug: bool = True,
 ) -> bytes:
     """The bytes ``save`` would write."""
     out = io.BytesIO()
-    write_archive(out, archive_members(root, extra_files=extra_files, run_method=run_method, debug=debug))
+    save(root, out, extra_files=extra_files, run_method=run_method, trainable=trainable, debug=debug)
     return out.getvalue()
 
 
 def archive_members(
-    root: ScriptObject, *, extra_files: Mapping[str, Any] | None, run_method: RunMethod, debug: bool
+    root: ScriptObject,
+    *,
+    extra_files: Mapping[str, Any] | None,
+    run_method: RunMethod,
+    trainable: Trainable | None,
+    debug: bool,
 ) -> list[Member]:
     """The archive's members in PyTorch's order. Everything that can fail for the module's sake does so here."""
     if not root.type.is_module:
@@ -70,18 +79,25 @@ def archive_members(
     names = TypeNames()
     printer = ProgramPrinter(names)
     get_state = _state_getter(run_method)
+    def pickle_constants() -> tuple[TensorStore, bytes]:
+        store, literals = TensorStore("constants"), printer.literals
+        # PyTorch has no constants that require a gradient.
+        pickler = Pickler(store, names, get_state, pack_state, _never, "the table of constants")
+        return store, pickler.dumps(tuple(literals.values), T.TupleType(tuple(literals.types)))
+
     members = [Member(f"extra/{name}", data) for name, data in _checked_extra(extra_files or {}).items()]
 
     data = TensorStore("data")
     # The root's name comes first, so that it keeps it.
     names.name(root.type)
-    pickled = Pickler(data, names, get_state, pack_state, "the module").dumps(root, root.type)
+    pickler = Pickler(data, names, get_state, pack_state, trainable or Trainable(), "the module")
+    pickled = pickler.dumps(root, root.type)
     files = printer.files()
-    constants, constants_pickle = _constants(printer, get_state)
+    constants, constants_pickle = pickle_constants()
     while names.has_unwritten:
         # An object among the constants held something of a class that no code names.
         files = printer.files()
-        constants, constants_pickle = _constants(printer, get_state)
+        constants, constants_pickle = pickle_constants()
 
     members += [Member(name, content) for name, content in data.members()]
     members.append(Member("data.pkl", pickled))
@@ -107,19 +123,15 @@ def _checked_extra(extra_files: Mapping[str, Any]) -> dict[str, bytes]:
     return found
 
 
+def _never(tensor: Any, is_parameter: bool) -> bool:
+    return False
+
+
 def _state_getter(run_method: RunMethod) -> GetState:
     def get_state(object_: ScriptObject) -> Any:
         return run_method(object_.type.methods["__getstate__"], [object_])
 
     return get_state
-
-
-def _constants(printer: ProgramPrinter, get_state: GetState) -> tuple[TensorStore, bytes]:
-    """The table of constants so far: storages and pickle."""
-    store = TensorStore("constants")
-    literals = printer.literals
-    pickler = Pickler(store, printer.names, get_state, pack_state, "the table of constants")
-    return store, pickler.dumps(tuple(literals.values), T.TupleType(tuple(literals.types)))
 
 
 def _source_members(file: PrintedFile, debug: bool) -> list[Member]:
