@@ -329,19 +329,24 @@ class Pickler:
         self._remember(key)
 
     def _view(self, function: str, array: Any, code: int | None, path: str) -> None:
-        """``function(storage, offset, size, stride`` as far as it is the same for all kinds of tensors."""
+        """``function(storage, offset, size, stride``: what is the same for all kinds of tensors."""
         try:
             view = self.store.view(array, code)
         except SaveError as e:
             raise self._fail(path, e.message) from None
         self._global("torch._utils", function)
-        self._out.append(b"((")
-        self._text("storage")
-        self._global("torch", f"{view.type.ir_name}Storage")
-        self._text(view.key)
-        self._text("cpu")
-        self._int(view.numel)
-        self._out.append(b"tQ")
+        self._out.append(b"(")
+        # PyTorch takes two readings of one storage for two storages.
+        key = ("storage", view.key)
+        if not self._again(key):
+            self._out.append(b"(")
+            self._text("storage")
+            self._global("torch", f"{view.type.ir_name}Storage")
+            self._text(view.key)
+            self._text("cpu")
+            self._int(view.numel)
+            self._out.append(b"tQ")
+            self._remember(key)
         self._int(view.offset)
         self._sizes(view.size)
         self._sizes(view.stride)

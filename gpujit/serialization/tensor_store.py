@@ -1,6 +1,7 @@
 """Tensors to storages: which arrays share memory, and what each storage holds.
 
-Views of one buffer stay views of one storage; a buffer that is mostly unused is not dragged along.
+Views of one buffer stay views of one storage; a buffer that is mostly unused is not dragged along. Views of another
+element type get a storage of their own: PyTorch's reader gives all tensors over a storage the type it met first.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class View:
 class _Storage:
     """Bytes from ``low`` to ``high`` in memory, and the arrays in them."""
 
-    __slots__ = ("arrays", "high", "key", "low", "root")
+    __slots__ = ("arrays", "high", "key", "low")
 
-    def __init__(self, low: int, high: int, root: int, arrays: list[np.ndarray]) -> None:
-        self.low, self.high, self.root, self.arrays = low, high, root, arrays
+    def __init__(self, low: int, high: int, arrays: list[np.ndarray]) -> None:
+        self.low, self.high, self.arrays = low, high, arrays
         self.key = ""
 
 
@@ -78,16 +79,16 @@ class TensorStore:
 
     def settle(self) -> None:
         """Decide which tensors share a storage, and number the storages in the order in which tensors came."""
-        roots: dict[int, list[int]] = {}
+        roots: dict[tuple[int, np.dtype], list[int]] = {}
         empty: dict[np.dtype, _Storage] = {}
         for name, (_, written) in self._arrays.items():
             if written.size:
-                roots.setdefault(_root(written), []).append(name)
+                roots.setdefault((_root(written), written.dtype), []).append(name)
             else:
-                storage = empty.setdefault(written.dtype, _Storage(0, 0, 0, [written]))
+                storage = empty.setdefault(written.dtype, _Storage(0, 0, [written]))
                 self._placed[name] = storage
-        for root, names in roots.items():
-            self._share(root, names)
+        for names in roots.values():
+            self._share(names)
         self._merge_overlaps()
         for name in self._arrays:
             storage = self._placed[name]
@@ -95,31 +96,32 @@ class TensorStore:
                 storage.key = str(len(self._storages))
                 self._storages.append(storage)
 
-    def _share(self, root: int, names: list[int]) -> None:
+    def _share(self, names: list[int]) -> None:
         """One storage for the arrays of one buffer, or, when they leave most of it unused, one for each."""
         arrays = [self._arrays[n][1] for n in names]
         low, high = min(map(_low, arrays)), max(map(_high, arrays))
-        aligned = all((_low(a) - low) % a.itemsize == 0 == (high - low) % a.itemsize for a in arrays)
-        if aligned and high - low <= _WASTE * sum(_high(a) - _low(a) for a in arrays):
-            together = _Storage(low, high, root, arrays)
+        if _aligned(low, high, arrays) and high - low <= _WASTE * sum(_high(a) - _low(a) for a in arrays):
+            together = _Storage(low, high, arrays)
             self._placed.update((n, together) for n in names)
             return
         for name, array in zip(names, arrays, strict=True):
-            self._placed[name] = _Storage(_low(array), _high(array), root, [array])
+            self._placed[name] = _Storage(_low(array), _high(array), [array])
 
     def _merge_overlaps(self) -> None:
-        """Join storages that look into the same memory."""
-        last: _Storage | None = None
+        """Join storages of one element type that look into the same memory."""
+        last: dict[np.dtype, _Storage] = {}
         joined: dict[int, _Storage] = {}
-        for storage in sorted({id(s): s for s in self._placed.values()}.values(), key=lambda s: (s.low, s.high)):
-            if last is not None and storage.low < last.high and storage.high:
-                low, high = last.low, max(last.high, storage.high)
-                arrays = last.arrays + storage.arrays
-                if all((_low(a) - low) % a.itemsize == 0 == (high - low) % a.itemsize for a in arrays):
-                    last.high, last.arrays = high, arrays
-                    joined[id(storage)] = last
+        filled = {id(s): s for s in self._placed.values() if s.high}
+        for storage in sorted(filled.values(), key=lambda s: (s.low, s.high)):
+            dtype = storage.arrays[0].dtype
+            before = last.get(dtype)
+            if before is not None and storage.low < before.high:
+                high, arrays = max(before.high, storage.high), before.arrays + storage.arrays
+                if _aligned(before.low, high, arrays):
+                    before.high, before.arrays = high, arrays
+                    joined[id(storage)] = before
                     continue
-            last = storage
+            last[dtype] = storage
         for name, storage in self._placed.items():
             self._placed[name] = joined.get(id(storage), storage)
 
@@ -150,6 +152,11 @@ def _low(array: np.ndarray) -> int:
 def _high(array: np.ndarray) -> int:
     reach = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
     return _low(array) + int(reach) + array.itemsize
+
+
+def _aligned(low: int, high: int, arrays: list[np.ndarray]) -> bool:
+    """Whether all arrays start a whole number of elements after ``low``."""
+    return all((_low(a) - low) % a.itemsize == 0 == (high - low) % a.itemsize for a in arrays)
 
 
 def _root(array: np.ndarray) -> int:
