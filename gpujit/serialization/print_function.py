@@ -12,7 +12,7 @@ from gpujit.ir.module import Function
 from gpujit.serialization.naming import UniqueNames, identifier, is_name
 from gpujit.serialization.print_code import Code, Pieces, joined
 from gpujit.serialization.print_expressions import ExpressionPrinter
-from gpujit.serialization.print_plan import is_named
+from gpujit.serialization.print_plan import carried_condition, is_named
 
 
 class FunctionPrinter(ExpressionPrinter):
@@ -233,14 +233,11 @@ class FunctionPrinter(ExpressionPrinter):
         self, node: Node, names: list[str], limit: Pieces, test: Pieces, *, counts: bool, bounded: bool
     ) -> None:
         """A loop with a condition; one that also counts does so in a variable."""
-        _, condition, *carried = node.inputs
         (block,) = node.blocks
         results = list(block.returns)
-        again, index = results[0], block.params[0]
-        # Source that was printed before carries its condition as a variable already.
-        flag = next(
-            (n for n, c, r in zip(names, carried, results[1:], strict=True) if c is condition and r is again), ""
-        )
+        index = block.params[0]
+        known = carried_condition(node)
+        flag = "" if known is None else names[known]
         if not flag:
             flag = self.unique.temporary()
             self.code.line(self.depth, f"{flag} = ", *test)

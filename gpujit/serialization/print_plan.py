@@ -51,6 +51,10 @@ class Plan:
         if node.kind == "prim::SetAttr":
             # The right side of an assignment is evaluated first.
             return list(reversed(node.inputs))
+        if node.kind == "prim::Return" and node.block is not None and node.block.owner is not None:
+            owner = node.block.owner
+            if owner.kind == "prim::Loop" and carried_condition(owner) is not None:
+                return list(node.inputs[1:])
         return list(node.inputs) if found is None else [v for _, v in found]
 
     def _count_uses(self) -> None:
@@ -102,6 +106,15 @@ class Plan:
 def is_named(value: Value) -> bool:
     """Whether a value has a name that a person gave it."""
     return bool(value.name) and not _TEMPORARY.match(value.name)
+
+
+def carried_condition(loop: Node) -> int | None:
+    """Which of the values a loop carries is its condition as well, as in source that was printed before."""
+    _, condition, *carried = loop.inputs
+    again, *results = loop.blocks[0].returns
+    if condition.is_constant and again.is_constant:
+        return None
+    return next((i for i, (c, r) in enumerate(zip(carried, results, strict=True)) if c is condition and r is again), None)
 
 
 def _join_tuples(graph: Graph) -> None:
