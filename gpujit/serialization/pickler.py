@@ -20,7 +20,6 @@ from gpujit.support.errors import GpujitError, SaveError
 _BUILDERS: dict[T.Type, str] = {
     T.INT: "build_intlist", T.FLOAT: "build_doublelist", T.BOOL: "build_boollist", T.TENSOR: "build_tensorlist",
 }  # fmt: skip
-_LIST = T.ListType
 # Python values that a declared type of number takes.
 _PLAIN = (bool, int, float, complex, str, type(None), Device)
 GetState = Callable[[ScriptObject], Any]
@@ -75,6 +74,7 @@ class Pickler:
     def _pass(self, value: Any, type_: T.Type) -> None:
         self._out = [b"\x80\x02"]
         self._known = set()
+        self._open = set()
         try:
             self._value(value, type_, self.root)
         except RecursionError:
@@ -256,10 +256,10 @@ class Pickler:
         self._leave(value, key)
 
     def _list(self, value: list[Any], t: T.Type, path: str) -> None:
-        declared = self._declared(value, t, _LIST, path)
         key = self._enter(value, path)
         if key is None:
             return
+        declared = self._declared(value, t, T.ListType, path)
         element = declared.element
         builder = _BUILDERS.get(T.TENSOR if isinstance(element, T.TensorType) else element)
         self._global("torch.jit._pickle", builder or "restore_type_tag")
@@ -275,10 +275,10 @@ class Pickler:
         self._leave(value, key)
 
     def _dict(self, value: dict[Any, Any], t: T.Type, path: str) -> None:
-        declared = self._declared(value, t, T.DictType, path)
         key = self._enter(value, path)
         if key is None:
             return
+        declared = self._declared(value, t, T.DictType, path)
         self._global("torch.jit._pickle", "restore_type_tag")
         self._out.append(b"}")
         if value:

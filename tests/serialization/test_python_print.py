@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+
 import numpy as np
 import pytest
 
