@@ -3,8 +3,8 @@
 Usage: roundtrip.py [--frozen] FILE_OR_FOLDER...    Needs PyTorch.
 
 For each NAME.pt, with inputs in NAME.npz where there is one: gpujit loads and saves it, twice with the same bytes;
-PyTorch loads that and computes what the original computes; gpujit loads what PyTorch writes of that and computes what it
-computes for the original. Sizes are compared with those of the file PyTorch writes, and its source for both is as well.
+PyTorch loads that and computes what the original computes; gpujit loads what PyTorch writes of that and computes what
+it computes for the original. Sizes are compared with those of the file PyTorch writes, and its source for both is too.
 ``--frozen`` freezes in between.
 """
 

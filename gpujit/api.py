@@ -53,6 +53,10 @@ class _Program:
                 found = self._executors.setdefault(function, self.optimised(function))
         return found
 
+    def compiling(self) -> threading.RLock:
+        """What to hold while functions are compiled: that fills shared tables."""
+        return self._lock
+
     def saving(self) -> dict[str, Any]:
         """What the writer has to know besides the module."""
         return {"run_method": self.run, "trainable": None if self.loaded is None else self.loaded.trainable}
@@ -494,7 +498,8 @@ class ScriptModule:
         from gpujit.serialization import writer
 
         object_ = _module_object(self, "save_to_buffer")
-        return writer.save_to_bytes(object_, extra_files=_extra_files, **self._program.saving())
+        with self._program.compiling():
+            return writer.save_to_bytes(object_, extra_files=_extra_files, **self._program.saving())
 
     @property
     def methods(self) -> dict[str, ScriptMethod]:
@@ -519,7 +524,9 @@ def save(m: ScriptModule, f: Any, _extra_files: Mapping[str, Any] | None = None)
     # Loading and running need no writer.
     from gpujit.serialization import writer
 
-    writer.save(_module_object(m, "save"), f, extra_files=_extra_files, **m._program.saving())
+    object_ = _module_object(m, "save")
+    with m._program.compiling():
+        writer.save(object_, f, extra_files=_extra_files, **m._program.saving())
 
 
 # ---------------------------------------------------------------------------------------------------------- freezing

@@ -114,7 +114,8 @@ def carried_condition(loop: Node) -> int | None:
     again, *results = loop.blocks[0].returns
     if condition.is_constant and again.is_constant:
         return None
-    return next((i for i, (c, r) in enumerate(zip(carried, results, strict=True)) if c is condition and r is again), None)
+    pairs = list(zip(carried, results, strict=True))
+    return pairs.index((condition, again)) if (condition, again) in pairs else None
 
 
 def _join_tuples(graph: Graph) -> None:

@@ -13,7 +13,7 @@ from gpujit.ir.graph import Graph, Node
 from gpujit.ir.module import Function
 from gpujit.ops import upgraders
 from gpujit.serialization.naming import Definition, TypeNames, is_name
-from gpujit.serialization.old_operators import OLD_OPERATORS
+from gpujit.serialization.old_operators import OLD_OPERATORS, SAME_TODAY
 from gpujit.serialization.print_code import Code
 from gpujit.serialization.print_function import FunctionPrinter
 from gpujit.serialization.print_literals import Literals, quoted
@@ -56,7 +56,11 @@ class ProgramPrinter:
         self.version = max(self.version, upgraders.changed_at(name))
 
     def old_operator(self, name: str) -> str:
-        """The function that does what an operator did in older files."""
+        """What does as an operator did in older files: an operator of today, or a function that goes into the file."""
+        if name in SAME_TODAY:
+            today, version = SAME_TODAY[name]
+            self.version = max(self.version, version)
+            return today
         if name not in self._printed_old:
             self._printed_old.add(name)
             self._old[name] = None
