@@ -12,6 +12,8 @@ from typing import Any
 from gpujit.frontend.literals import type_of_constant
 from gpujit.ir import types as T
 from gpujit.ir.values import Device, EnumValue, QTensor, ScriptObject, SparseTensor, is_int64
+from gpujit.ops.quantized_pack import class_of
+from gpujit.runtime.values import has_type
 from gpujit.serialization.naming import CUSTOM_CLASSES, TypeNames
 from gpujit.serialization.tensor_store import TensorStore
 from gpujit.support.errors import GpujitError, SaveError
@@ -163,9 +165,9 @@ class Pickler:
         elif isinstance(value, (QTensor, SparseTensor)) or hasattr(value, "__array_interface__"):
             self._tensor(value, path)
         else:
-            members = [m for m in T.members_of(t) if m != T.NONE]
-            if len(members) == 1 and members[0] is not t:
-                self._value(value, members[0], path)
+            custom = class_of(value)
+            if custom is not None:
+                self._custom(value, custom.name, path)
                 return
             raise self._fail(path, f"holds a {kind.__module__}.{kind.__qualname__}, which cannot be saved")
 
@@ -305,7 +307,7 @@ class Pickler:
         """The list's or dict's type: the declared one or, where that says nothing (Any), one found from the value."""
         members = [m for m in T.members_of(t) if isinstance(m, kind)]
         if members:
-            return members[0]
+            return members[0] if len(members) == 1 else next((m for m in members if has_type(value, m)), members[0])
         found = type_of_constant(value)
         if not isinstance(found, kind):
             raise self._fail(path, f"holds a {type(value).__name__} whose type cannot be told from {t.annotation()}")

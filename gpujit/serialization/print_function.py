@@ -271,8 +271,8 @@ class FunctionPrinter(ExpressionPrinter):
             inner.values[inside] = self.use(outside)
         inner.body(self.depth + 1)
         t = node.output.type
-        returned = self.text_of(t.element) if isinstance(t, T.BoxType) else "Tensor"
-        self.code.line(self.depth, f"def {name}() -> {returned}:")
+        known = isinstance(t, T.BoxType) and t.element != T.UNKNOWN
+        self.code.line(self.depth, f"def {name}() -> {self.text_of(t.children()[0])}:" if known else f"def {name}():")
         self.code.extend(inner.code)
         return [f"{node.kind.removeprefix('prim::')}({name})"]
 

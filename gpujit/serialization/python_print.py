@@ -17,6 +17,7 @@ from gpujit.serialization.old_operators import OLD_OPERATORS, SAME_TODAY
 from gpujit.serialization.print_code import Code
 from gpujit.serialization.print_function import FunctionPrinter
 from gpujit.serialization.print_literals import Literals, quoted
+from gpujit.support.errors import SaveError
 
 # The least that PyTorch writes.
 MIN_VERSION = 3
@@ -124,7 +125,10 @@ class ProgramPrinter:
 
     def function(self, function: Function, short_name: str, depth: int) -> Code:
         """One function with its body. Raises SaveError for a graph that source has no form for."""
-        return FunctionPrinter(self, function.graph, function.name).function(function, short_name, depth)
+        try:
+            return FunctionPrinter(self, function.graph, function.name).function(function, short_name, depth)
+        except RecursionError:
+            raise SaveError(f"{function.name} is nested too deeply to be written as source") from None
 
 
 def print_function(function: Function) -> tuple[str, list[Any]]:

@@ -20,6 +20,7 @@ from gpujit.serialization.python_print import PrintedFile, ProgramPrinter
 from gpujit.serialization.target import write_to
 from gpujit.serialization.tensor_store import TensorStore
 from gpujit.serialization.trainable import Trainable
+from gpujit.serialization.zipindex import BAD_NAME
 from gpujit.serialization.zipwrite import Member, write_archive
 from gpujit.support.errors import SaveError
 
@@ -113,8 +114,8 @@ def archive_members(
 def _checked_extra(extra_files: Mapping[str, Any]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for name, content in extra_files.items():
-        if not isinstance(name, str) or not name or "\0" in name:
-            raise SaveError(f"_extra_files: {name!r} is no name for a file")
+        if not isinstance(name, str) or not name or name.endswith("/") or BAD_NAME.search(name):
+            raise SaveError(f"_extra_files: {name!r} is no name for a file in an archive")
         if isinstance(content, str):
             content = content.encode()
         if not isinstance(content, (bytes, bytearray, memoryview)):

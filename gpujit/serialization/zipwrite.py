@@ -13,6 +13,8 @@ ALIGNMENT = 64
 _UTF8_NAMES = 0x800
 _STORED, _DEFLATED = 0, 8
 _MAX32 = 0xFFFFFFFF
+# From these on, sizes, places and counts stand in the wider fields of zip64.
+WIDE_BYTES, WIDE_COUNT = 0xFFFFFFFF, 0xFFFF
 
 
 class Sink(Protocol):
@@ -58,7 +60,7 @@ class ZipWriter:
                 payload, method = packed, _DEFLATED
         name = f"{self._folder}/{member.name}".encode()
         header = self._at
-        wide = size >= _MAX32 or header >= _MAX32
+        wide = size >= WIDE_BYTES or header >= WIDE_BYTES
         extra = struct.pack("<HHQQ", 1, 16, size, len(payload)) if wide else b""
         pad = -(header + 30 + len(name) + len(extra) + 4) % ALIGNMENT
         extra += struct.pack("<2sH", b"FB", pad) + b"Z" * pad
@@ -94,16 +96,13 @@ class ZipWriter:
         for entry in self._directory:
             self._write(entry)
         size = self._at - start
-        if count >= 0xFFFF or size >= _MAX32 or start >= _MAX32:
+        wide = count >= WIDE_COUNT or size >= WIDE_BYTES or start >= WIDE_BYTES
+        if wide:
             end = self._at
             self._write(struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, start))
             self._write(struct.pack("<4sIQI", b"PK\6\7", 0, end, 1))
-        shown = min(count, 0xFFFF)
-        self._write(
-            struct.pack(
-                "<4sHHHHIIH", b"PK\5\6", 0, 0, shown, shown, min(size, _MAX32), min(start, _MAX32), 0
-            )
-        )  # fmt: skip
+        fields = (0xFFFF, 0xFFFF, _MAX32, _MAX32) if wide else (count, count, size, start)
+        self._write(struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, *fields, 0))
 
 
 def write_archive(sink: Sink, members: Sequence[Member], folder: str = "archive") -> None:

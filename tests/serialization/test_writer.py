@@ -20,6 +20,7 @@ import pytest
 
 import gpujit
 from gpujit.ir.values import QTensor, SparseTensor
+from gpujit.serialization import zipwrite
 from gpujit.support.errors import SaveError
 from tests.compare import assert_same, from_json, from_meta
 from tests.programs import Obj, Place, Typed, View, archive, module
@@ -134,6 +135,21 @@ def test_the_archive_is_laid_out_as_pytorch_does() -> None:
     assert files == {"note.txt": "hé", "raw": b"\0\1", "none": ""}
 
 
+def test_large_archives_have_wide_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes and places beyond 32 bits are written as zip64 says; here the limits are lowered instead."""
+    monkeypatch.setattr(zipwrite, "WIDE_BYTES", 100)
+    monkeypatch.setattr(zipwrite, "WIDE_COUNT", 2)
+    data = linear().save_to_buffer()
+    assert b"PK\6\6" in data
+    with zipfile.ZipFile(io.BytesIO(data)) as z:
+        assert z.testzip() is None and len(z.infolist()) == 8
+        assert any(i.extract_version == 45 for i in z.infolist())
+    np.testing.assert_array_equal(gpujit.load(data).weight, np.eye(2))
+    for name, raw in members(data).items():
+        if name.startswith("data/"):
+            assert data.index(raw) % 64 == 0
+
+
 def test_what_is_saved_is_what_the_module_holds_now() -> None:
     changed = linear()
     changed.weight[...] = 7
@@ -193,6 +209,8 @@ def test_targets(tmp_path: Path) -> None:
         (Typed([], "List[Optional[int]]"), "List[Optional[int]]"), ((), "Tuple[()]"), ((1, "a"), "Tuple[int, str]"),
         ((1, 2, 3, 4), "Tuple[int, int, int, int]"), (Typed({"a": 1}, "Dict[str, int]"), "Dict[str, int]"),
         (Typed({}, "Dict[int, Tensor]"), "Dict[int, Tensor]"), (5, "Any"), (Typed([1], "List[int]"), "Any"),
+        (Typed(["a"], "List[str]"), "Union[List[int], List[str]]"),
+        ((1, "x"), "Union[Tuple[str, str], Tuple[int, str]]"),
     ],
 )  # fmt: skip
 def test_values_come_back(value: Any, type_: str) -> None:
@@ -412,8 +430,9 @@ def test_what_cannot_be_saved_is_named() -> None:
 def test_extra_files_are_checked() -> None:
     with pytest.raises(SaveError, match="content of 'n' is a int"):
         linear().save_to_buffer(_extra_files={"n": 3})
-    with pytest.raises(SaveError, match="no name for a file"):
-        linear().save_to_buffer(_extra_files={"": b""})
+    for name in ("", "a/../../b", "/etc/x", "a\\b", "a\0", "folder/"):
+        with pytest.raises(SaveError, match="no name for a file"):
+            linear().save_to_buffer(_extra_files={name: b""})
 
 
 def test_only_modules_are_saved(tmp_path: Path) -> None:

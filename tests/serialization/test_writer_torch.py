@@ -14,6 +14,7 @@ import pytest
 import gpujit
 from gpujit.ir.module import Function
 from gpujit.passes.frozen_methods import FrozenFunction
+from gpujit.serialization import zipwrite
 from tests.compare import from_json
 from tests.programs import View, archive, module
 from tests.serialization.saved import code, members
@@ -122,6 +123,14 @@ def test_storages_and_gradients_are_as_they_were() -> None:
     assert all(p.requires_grad for p in in_torch(gpujit.load(trained).save_to_buffer()).parameters())
     frozen = in_torch(gpujit.freeze(gpujit.load(trained).eval()).save_to_buffer())
     assert not frozen(torch.ones(1, 2)).requires_grad
+
+
+def test_wide_fields_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zipwrite, "WIDE_BYTES", 100)
+    model = gpujit.load(CORPUS / "mlp.pt")
+    inputs = ROUNDTRIP.inputs_of(CORPUS / "mlp.pt")
+    want = ROUNDTRIP.run_torch(torch.jit.load(str(CORPUS / "mlp.pt")), inputs)
+    assert ROUNDTRIP.difference(want, ROUNDTRIP.run_torch(in_torch(model.save_to_buffer()), inputs)) == 0
 
 
 def test_quantised_layers_go_round() -> None:
