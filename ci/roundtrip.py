@@ -109,11 +109,22 @@ def check(path: Path, frozen: bool) -> tuple[list[str], str]:
     data = original.save_to_buffer()
     if original.save_to_buffer() != data:
         found.append("saved twice, the bytes differ")
+    inputs = inputs_of(path)
+    tolerance = 0.0
     if frozen:
-        reference = torch.jit.freeze(reference.eval())
+        plain = reference.eval()
+        reference = torch.jit.freeze(plain)
+        if inputs is not None:
+            # Folding batch norms changes results by rounding, in some models much.
+            tolerance = max(1e-4, 2 * difference(run_torch(plain, inputs), run_torch(reference, inputs)))
     theirs = reference.save_to_buffer()
     if len(data) > len(theirs):
-        found.append(f"{len(data)} bytes, PyTorch writes {len(theirs)}")
+        text = f"{len(data)} bytes, PyTorch writes {len(theirs)}"
+        if frozen:
+            # What each of the two freezes need not be the same.
+            remark = f" ({text})"
+        else:
+            found.append(text)
     in_torch = torch.jit.load(io.BytesIO(data))
     back = in_torch.save_to_buffer()
     again = gpujit.load(back)
@@ -125,10 +136,9 @@ def check(path: Path, frozen: bool) -> tuple[list[str], str]:
         if different:
             # Such as default arguments written out: another text, though not another meaning.
             remark = f" (PyTorch writes other source for {len(different)} of {len(ours)} files)"
-    inputs = inputs_of(path)
     if inputs is not None:
         gap = difference(run_torch(reference, inputs), run_torch(in_torch, inputs))
-        if gap > (1e-4 if frozen else 0.0):
+        if gap > tolerance:
             found.append(f"PyTorch computes something else: {gap:.2g}")
         gap = difference(run_gpujit(original, inputs), run_gpujit(again, inputs))
         if gap > 0.0:
