@@ -17,7 +17,7 @@ _PUBLIC = {
     "ScriptModule": "gpujit.api",
     "ScriptMethod": "gpujit.api",
     "fuse": "gpujit.fuser.decorator",
-    "manual_seed": "gpujit.ops.random",
+    "manual_seed": "gpujit.ops.families.random.random",
     "op": "gpujit.ops.user",
     "remove_op": "gpujit.ops.user",
     "GpujitError": "gpujit.support.errors",
@@ -29,9 +29,13 @@ _PUBLIC = {
     "Error": "gpujit.support.errors",
 }
 
-__all__ = ["__version__", *_PUBLIC]
+# Packages that are reached as attributes.
+_PACKAGES = ("nn", "ops")
+
+__all__ = ["__version__", *_PACKAGES, *_PUBLIC]
 
 if TYPE_CHECKING:
+    from gpujit import nn, ops
     from gpujit.api import (
         ScriptMethod,
         ScriptModule,
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
         save,
     )
     from gpujit.fuser.decorator import fuse
-    from gpujit.ops.random import manual_seed
+    from gpujit.ops.families.random.random import manual_seed
     from gpujit.ops.user import op, remove_op
     from gpujit.support.errors import (
         ArgumentError,
@@ -57,15 +61,17 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _PACKAGES:
+        return import_module(f"gpujit.{name}")
     home = _PUBLIC.get(name)
     if home is None:
         raise AttributeError(f"module 'gpujit' has no attribute {name!r}")
-    from importlib import import_module
-
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted({*globals(), *_PACKAGES, *_PUBLIC})
