@@ -7,7 +7,7 @@ from typing import Any
 
 from gpujit.ir import types as T
 from gpujit.ir.values import Device, EnumValue, QTensor, ScriptObject, parse_device
-from gpujit.ops.quantized_pack import class_of
+from gpujit.ops.families.quantized.pack import class_of
 from gpujit.support.errors import DeviceError
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from gpujit.frontend.literals import type_of_constant
 from gpujit.ir import types as T
 from gpujit.ir.values import Device, EnumValue, QTensor, ScriptObject, SparseTensor, is_int64
-from gpujit.ops.quantized_pack import class_of
+from gpujit.ops.families.quantized.pack import class_of
 from gpujit.runtime.values import has_type
 from gpujit.serialization.naming import CUSTOM_CLASSES, TypeNames
 from gpujit.serialization.tensor_store import TensorStore

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpujit.ir import types as T
 from gpujit.ir.values import ScriptObject
-from gpujit.ops.quantized_pack import pack_state
+from gpujit.ops.families.quantized.pack import pack_state
 from gpujit.serialization.debug_tables import DebugTableWriter
 from gpujit.serialization.naming import TypeNames
 from gpujit.serialization.pickler import GetState, Pickler

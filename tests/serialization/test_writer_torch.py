@@ -13,7 +13,7 @@ import pytest
 
 import gpujit
 from gpujit.ir.module import Function
-from gpujit.passes.frozen_methods import FrozenFunction
+from gpujit.passes.freeze.methods import FrozenFunction
 from gpujit.serialization import zipwrite
 from tests.compare import from_json
 from tests.programs import View, archive, module

@@ -1,13 +1,13 @@
-"""Packed parameters of quantised layers to what archives store of them: the inverse of ``quantized_state``."""
+"""Packed parameters of quantised layers to what archives store of them: the inverse of ``state``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from gpujit.ir import types as T
-from gpujit.ops.quantized_embedding import EmbeddingPackedParams
-from gpujit.ops.quantized_layers import ConvPackedParams, LinearPackedParams
-from gpujit.ops.quantized_rnn import CellParams
+from gpujit.ops.families.quantized.embedding import EmbeddingPackedParams
+from gpujit.ops.families.quantized.layers import ConvPackedParams, LinearPackedParams
+from gpujit.ops.families.quantized.rnn import CellParams
 from gpujit.support.errors import SaveError
 
 _TENSORS = T.ListType(T.TENSOR)
