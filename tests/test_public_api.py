@@ -25,7 +25,9 @@ PUBLIC = [
     "load",
     "load_package",
     "manual_seed",
+    "nn",
     "op",
+    "ops",
     "optimize_for_inference",
     "remove_op",
     "run_frozen_optimizations",
@@ -67,7 +69,7 @@ def test_public_names_are_exactly_these() -> None:
     assert sorted(n for n in vars(gpujit.ScriptModule) if not n.startswith("_")) == MODULE
     assert sorted(n for n in vars(gpujit.ScriptMethod) if not n.startswith("_")) == [
         "code",
-    "code_with_constants",
+        "code_with_constants",
         "explain",
         "graph",
         "inlined_graph",
