@@ -1,0 +1,169 @@
+"""Where a plan's time goes: each step's shape, time, and its rate against what the machine reaches."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import defaultdict
+from math import prod
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import gpujit
+from gpujit.ir.graph import Graph, Node, Value
+from gpujit.kernels import supply
+from gpujit.kernels.target import host
+from gpujit.static_runtime.places import facts_of
+from gpujit.static_runtime.run import StaticRuntime
+
+_ROUNDS, _CHAINS = 200_000, 12
+
+
+def peak_gflops() -> float:
+    """GFLOP/s of multiply-and-add on float32 vectors in registers, on one thread."""
+    kind = f"<{host().width} x float>"
+    chains = range(_CHAINS)
+    lines = [f"define void @gpujit_bench_peak(ptr %out) {{\nentry:\n  %x = load {kind}, ptr %out, align 4\n  br label %loop"]
+    lines += ["loop:", "  %i = phi i64 [0, %entry], [%n, %loop]"]
+    lines += [f"  %a{k} = phi {kind} [%x, %entry], [%b{k}, %loop]" for k in chains]
+    name = f"llvm.fma.v{host().width}f32"
+    lines += [f"  %b{k} = call {kind} @{name}({kind} %a{k}, {kind} %x, {kind} %x)" for k in chains]
+    lines += ["  %n = add i64 %i, 1", f"  %more = icmp ult i64 %n, {_ROUNDS}", "  br i1 %more, label %loop, label %end", "end:"]
+    lines += [f"  %at{k} = getelementptr {kind}, ptr %out, i64 {k}\n  store {kind} %b{k}, ptr %at{k}, align 4" for k in chains]
+    lines += ["  ret void", "}", f"declare {kind} @{name}({kind}, {kind}, {kind})"]
+    text = "\n".join(lines)
+    library = supply.module(text, lambda: text, 1)
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("gpujit_bench_peak"))
+    numbers = np.full(host().width * _CHAINS, 0.5, np.float32)
+    found = []
+    for _ in range(9):
+        start = perf_counter()
+        call(numbers.ctypes.data)
+        found.append(perf_counter() - start)
+    return 2 * _ROUNDS * _CHAINS * host().width / min(found) / 1e9
+
+
+def bandwidth(size: int) -> float:
+    """GB/s, read and written together, of copying ``size`` bytes again and again."""
+    a, b = np.ones(size, np.uint8), np.ones(size, np.uint8)
+    repeats = max(1, (64 << 20) // size)
+    found = []
+    for _ in range(7):
+        start = perf_counter()
+        for _ in range(repeats):
+            np.copyto(a, b)
+        found.append((perf_counter() - start) / repeats)
+    return 2 * size / min(found) / 1e9
+
+
+def flops(node: Node) -> int:
+    """Multiplications and additions of a node by its definition; 0 for what does few of them for each number."""
+    shapes = [s[0] if (s := facts_of(v)) is not None else None for v in node.inputs]
+    out = facts_of(node.outputs[0]) if node.outputs else None
+    if out is None:
+        return 0
+    size, name = prod(out[0]), node.kind.partition("::")[2]
+    if name in ("conv1d", "conv2d", "_convolution") and shapes[1]:
+        return 2 * size * prod(shapes[1][1:])
+    if name in ("linear", "mm", "bmm", "matmul") and shapes[0]:
+        return 2 * size * shapes[0][-1]
+    if name == "addmm" and shapes[1]:
+        return 2 * size * shapes[1][-1]
+    if name == "scaled_dot_product_attention" and shapes[0] and shapes[1]:
+        return 4 * size * shapes[1][-2]
+    if name in ("lstm", "gru"):
+        weights = [v for v in node.inputs[2].node.inputs if (f := facts_of(v)) and len(f[0]) == 2]
+        steps = prod(shapes[0][:-1]) if shapes[0] else 0
+        return 2 * steps * sum(prod(f[0]) for v in weights if (f := facts_of(v)))
+    return 0
+
+
+def moved(node: Node) -> int:
+    """Bytes of a node's tensors, each once."""
+    facts = [facts_of(v) for v in dict.fromkeys((*node.inputs, *node.outputs))]
+    return sum(prod(f[0]) * f[1].itemsize for f in facts if f is not None)
+
+
+def _label(node: Node) -> str:
+    inner = node.attributes.get("Subgraph")
+    nodes = inner.all_nodes() if isinstance(inner, Graph) else [node]
+    return "+".join(n.kind.partition("::")[2] for n in nodes if n.kind != "prim::Constant")
+
+
+def _shape(value: Value) -> str:
+    found = facts_of(value)
+    return "-" if found is None else "x".join(map(str, found[0])) or "0-dim"
+
+
+def _shapes(node: Node) -> str:
+    ins = [_shape(v) for v in node.inputs if facts_of(v) is not None]
+    return f"{', '.join(ins[:3])} -> {', '.join(map(_shape, node.outputs))}"
+
+
+def step_times(path: Path, given: list[Any], rounds: int) -> tuple[Any, list[tuple[Any, float]], float]:
+    """The plan; its steps with their median seconds, a node or the kind of an instruction each; a call's seconds."""
+    module = gpujit.optimize_for_inference(gpujit.load(path))
+    for _ in range(3):
+        module(*given)
+    executor = module._program.executor(module._object.type.methods["forward"])
+    values = [module._object, *given]
+    runner = executor.plan_for(values).runner
+    plan = runner.plan(values)
+    runtime = StaticRuntime(plan, profile=True)
+    runtime.run(values)
+    found: dict[int, list[float]] = defaultdict(list)
+    whole = []
+    for _ in range(rounds):
+        runtime.times.clear()
+        runtime.run(values)
+        sums: dict[int, float] = defaultdict(float)
+        for number, seconds in runtime.times:
+            sums[number] += seconds
+        for number, seconds in sums.items():
+            found[number].append(seconds)
+        start = perf_counter()
+        module(*given)
+        whole.append(perf_counter() - start)
+    rows = []
+    for number, seconds in found.items():
+        what = plan.order[number] if number >= 0 else plan.code.kinds[-1 - number]
+        rows.append((what, median(seconds)))
+    return plan, rows, median(whole)
+
+
+def show(folder: Path, case: str, rounds: int) -> None:
+    """Print the table of one case."""
+    from model_cases import read
+
+    name, path, given = next(row for row in read(folder, [case]))
+    peak, near, far = peak_gflops(), bandwidth(256 << 10), bandwidth(64 << 20)
+    plan, rows, whole = step_times(path, given, rounds)
+    rows.sort(key=lambda r: -r[1])
+    total = sum(r[1] for r in rows)
+    print(f"{name}: a call {whole * 1e6:,.1f} us; the steps one by one {total * 1e6:,.1f} us; {len(rows)} steps")
+    print(f"one thread: {peak:.0f} GFLOP/s; copies: {near:.0f} GB/s of 256 KB, {far:.0f} GB/s of 64 MB")
+    work = sum(flops(w) for w, _ in rows if isinstance(w, Node))
+    print(f"{work / 1e9:.2f} GFLOP, {work / peak / 1e3:,.0f} us at that rate; a share of {work / peak / 1e9 / whole:.2f}\n")
+    by_tier: dict[str, float] = defaultdict(float)
+    by_label: dict[str, float] = defaultdict(float)
+    for what, seconds in rows:
+        tier = plan.kinds[what] if isinstance(what, Node) else "python"
+        by_tier[tier] += seconds
+        by_label[_label(what) if isinstance(what, Node) else str(what)] += seconds
+    print("  ".join(f"{t} {s / total:.1%}" for t, s in by_tier.items()))
+    for label, seconds in sorted(by_label.items(), key=lambda r: -r[1])[:12]:
+        print(f"  {seconds / total:6.1%}  {label[:100]}")
+    print(f"\n{'us':>9} {'share':>6} {'GFLOP/s':>8} {'GB/s':>6}  step")
+    for what, seconds in rows[:60]:
+        if isinstance(what, Node):
+            done = flops(what)
+            rate = f"{done / seconds / 1e9:8.0f}" if done else " " * 8
+            bytes_rate = f"{moved(what) / seconds / 1e9:6.1f}"
+            text = f"{_label(what)[:70]}  {_shapes(what)}"
+            text = text if plan.kinds[what] == "native" else f"[{plan.kinds[what]}] {text}"
+        else:
+            rate, bytes_rate, text = " " * 8, " " * 6, f"[python] {what}"
+        print(f"{seconds * 1e6:9.1f} {seconds / total:6.1%} {rate} {bytes_rate}  {text}")
