@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections import defaultdict
+from dataclasses import dataclass
+from itertools import groupby
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -81,16 +83,30 @@ def flops(node: Node) -> int:
     return 0
 
 
-def moved(node: Node) -> int:
-    """Bytes of a node's tensors, each once."""
-    facts = [facts_of(v) for v in dict.fromkeys((*node.inputs, *node.outputs))]
+def moved(nodes: list[Node]) -> int:
+    """Bytes of the tensors that a step of these nodes reads and writes, each once."""
+    inside = {v for n in nodes[:-1] for v in n.outputs}
+    values = dict.fromkeys(v for n in nodes for v in (*n.inputs, *n.outputs) if v not in inside)
+    facts = [facts_of(v) for v in values]
     return sum(prod(f[0]) * f[1].itemsize for f in facts if f is not None)
 
 
-def _label(node: Node) -> str:
-    inner = node.attributes.get("Subgraph")
-    nodes = inner.all_nodes() if isinstance(inner, Graph) else [node]
-    return "+".join(n.kind.partition("::")[2] for n in nodes if n.kind != "prim::Constant")
+def parts(node: Node, order: set[Node]) -> list[Node]:
+    """A step's node behind those that are done in the same step: they stand in no step of their own."""
+    for value in node.inputs:
+        first = value.node
+        if first is not None and first not in order and first.kind not in ("prim::Constant", "prim::Param"):
+            return [*parts(first, order), node]
+    return [node]
+
+
+def _label(nodes: list[Node]) -> str:
+    names = []
+    for node in nodes:
+        inner = node.attributes.get("Subgraph")
+        names += list(inner.all_nodes()) if isinstance(inner, Graph) else [node]
+    kinds = [n.kind.partition("::")[2] for n in names if n.kind not in ("prim::Constant", "prim::ListConstruct")]
+    return "+".join(f"{k} x{n}" if n > 1 else k for k, n in ((k, len(list(g))) for k, g in groupby(kinds)))
 
 
 def _shape(value: Value) -> str:
@@ -98,20 +114,33 @@ def _shape(value: Value) -> str:
     return "-" if found is None else "x".join(map(str, found[0])) or "0-dim"
 
 
-def _shapes(node: Node) -> str:
-    ins = [_shape(v) for v in node.inputs if facts_of(v) is not None]
-    return f"{', '.join(ins[:3])} -> {', '.join(map(_shape, node.outputs))}"
+def _shapes(nodes: list[Node]) -> str:
+    ins = [_shape(v) for v in nodes[0].inputs if facts_of(v) is not None]
+    return f"{', '.join(ins[:3])} -> {', '.join(map(_shape, nodes[-1].outputs))}"
 
 
-def step_times(path: Path, given: list[Any], rounds: int) -> tuple[Any, list[tuple[Any, float]], float]:
-    """The plan; its steps with their median seconds, a node or the kind of an instruction each; a call's seconds."""
+@dataclass(frozen=True)
+class Step:
+    """A step of a plan: its nodes (none for an instruction in Python), what runs it, its median seconds."""
+
+    nodes: list[Node]
+    tier: str
+    label: str
+    seconds: float
+
+    @property
+    def flops(self) -> int:
+        return sum(map(flops, self.nodes))
+
+
+def steps_of(path: Path, given: list[Any], rounds: int) -> tuple[list[Step], float]:
+    """The steps of a model's plan, and the median seconds of a call."""
     module = gpujit.optimize_for_inference(gpujit.load(path))
     for _ in range(3):
         module(*given)
     executor = module._program.executor(module._object.type.methods["forward"])
     values = [module._object, *given]
-    runner = executor.plan_for(values).runner
-    plan = runner.plan(values)
+    plan = executor.plan_for(values).runner.plan(values)
     runtime = StaticRuntime(plan, profile=True)
     runtime.run(values)
     found: dict[int, list[float]] = defaultdict(list)
@@ -127,11 +156,15 @@ def step_times(path: Path, given: list[Any], rounds: int) -> tuple[Any, list[tup
         start = perf_counter()
         module(*given)
         whole.append(perf_counter() - start)
-    rows = []
+    order = set(plan.order)
+    steps = []
     for number, seconds in found.items():
-        what = plan.order[number] if number >= 0 else plan.code.kinds[-1 - number]
-        rows.append((what, median(seconds)))
-    return plan, rows, median(whole)
+        if number < 0:
+            steps.append(Step([], "python", plan.code.kinds[-1 - number], median(seconds)))
+            continue
+        nodes = parts(plan.order[number], order)
+        steps.append(Step(nodes, plan.kinds[nodes[-1]], _label(nodes), median(seconds)))
+    return sorted(steps, key=lambda s: -s.seconds), median(whole)
 
 
 def show(folder: Path, case: str, rounds: int) -> None:
@@ -140,30 +173,23 @@ def show(folder: Path, case: str, rounds: int) -> None:
 
     name, path, given = next(row for row in read(folder, [case]))
     peak, near, far = peak_gflops(), bandwidth(256 << 10), bandwidth(64 << 20)
-    plan, rows, whole = step_times(path, given, rounds)
-    rows.sort(key=lambda r: -r[1])
-    total = sum(r[1] for r in rows)
-    print(f"{name}: a call {whole * 1e6:,.1f} us; the steps one by one {total * 1e6:,.1f} us; {len(rows)} steps")
+    steps, whole = steps_of(path, given, rounds)
+    total = sum(s.seconds for s in steps)
+    work = sum(s.flops for s in steps)
+    print(f"{name}: a call {whole * 1e6:,.1f} us; the steps one by one {total * 1e6:,.1f} us; {len(steps)} steps")
     print(f"one thread: {peak:.0f} GFLOP/s; copies: {near:.0f} GB/s of 256 KB, {far:.0f} GB/s of 64 MB")
-    work = sum(flops(w) for w, _ in rows if isinstance(w, Node))
-    print(f"{work / 1e9:.2f} GFLOP, {work / peak / 1e3:,.0f} us at that rate; a share of {work / peak / 1e9 / whole:.2f}\n")
-    by_tier: dict[str, float] = defaultdict(float)
-    by_label: dict[str, float] = defaultdict(float)
-    for what, seconds in rows:
-        tier = plan.kinds[what] if isinstance(what, Node) else "python"
-        by_tier[tier] += seconds
-        by_label[_label(what) if isinstance(what, Node) else str(what)] += seconds
-    print("  ".join(f"{t} {s / total:.1%}" for t, s in by_tier.items()))
-    for label, seconds in sorted(by_label.items(), key=lambda r: -r[1])[:12]:
-        print(f"  {seconds / total:6.1%}  {label[:100]}")
+    print(f"{work / 1e9:.2f} GFLOP, {work / peak / 1e3:,.0f} us at that rate, {work / peak / 1e9 / whole:.2f} of the call\n")
+    for attribute in ("tier", "label"):
+        sums: dict[str, float] = defaultdict(float)
+        for step in steps:
+            sums[getattr(step, attribute)] += step.seconds
+        for label, seconds in sorted(sums.items(), key=lambda r: -r[1])[:14]:
+            print(f"  {seconds / total:6.1%}  {label[:100]}")
     print(f"\n{'us':>9} {'share':>6} {'GFLOP/s':>8} {'GB/s':>6}  step")
-    for what, seconds in rows[:60]:
-        if isinstance(what, Node):
-            done = flops(what)
-            rate = f"{done / seconds / 1e9:8.0f}" if done else " " * 8
-            bytes_rate = f"{moved(what) / seconds / 1e9:6.1f}"
-            text = f"{_label(what)[:70]}  {_shapes(what)}"
-            text = text if plan.kinds[what] == "native" else f"[{plan.kinds[what]}] {text}"
-        else:
-            rate, bytes_rate, text = " " * 8, " " * 6, f"[python] {what}"
-        print(f"{seconds * 1e6:9.1f} {seconds / total:6.1%} {rate} {bytes_rate}  {text}")
+    for step in steps:
+        done = step.flops
+        rate = f"{done / step.seconds / 1e9:8.0f}" if done else " " * 8
+        bytes_rate = f"{moved(step.nodes) / step.seconds / 1e9:6.1f}" if step.nodes else " " * 6
+        text = f"{step.label[:70]}  {_shapes(step.nodes)}" if step.nodes else step.label
+        text = text if step.tier == "native" else f"[{step.tier}] {text}"
+        print(f"{step.seconds * 1e6:9.1f} {step.seconds / total:6.1%} {rate} {bytes_rate}  {text}")
