@@ -121,7 +121,7 @@ def _shapes(nodes: list[Node]) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a plan: its nodes (none for an instruction in Python), what runs it, its median seconds."""
+    """A step of a plan: its nodes (none for an instruction in Python), what runs it, the seconds of its shortest run (other work on the machine only adds)."""
 
     nodes: list[Node]
     tier: str
@@ -160,10 +160,10 @@ def steps_of(path: Path, given: list[Any], rounds: int) -> tuple[list[Step], flo
     steps = []
     for number, seconds in found.items():
         if number < 0:
-            steps.append(Step([], "python", plan.code.kinds[-1 - number], median(seconds)))
+            steps.append(Step([], "python", plan.code.kinds[-1 - number], min(seconds)))
             continue
         nodes = parts(plan.order[number], order)
-        steps.append(Step(nodes, plan.kinds[nodes[-1]], _label(nodes), median(seconds)))
+        steps.append(Step(nodes, plan.kinds[nodes[-1]], _label(nodes), min(seconds)))
     return sorted(steps, key=lambda s: -s.seconds), median(whole)
 
 

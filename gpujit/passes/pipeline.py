@@ -17,6 +17,7 @@ from gpujit.passes.dce import eliminate_dead_code
 from gpujit.passes.decompose_einsum import write_out_attention_products
 from gpujit.passes.decompose_products import fuse_addmm
 from gpujit.passes.exits import simplify_exits
+from gpujit.passes.fills import fill_by_dtype
 from gpujit.passes.fold import fold
 from gpujit.passes.if_conversion import convert_ifs
 from gpujit.passes.infer_types import infer_types_pass
@@ -99,6 +100,7 @@ SPECIALISED: tuple[Pass, ...] = (
     remove_tensor_mutation,
     infer_types_pass,
     on_cpu,
+    fill_by_dtype,
     numbers_instead_of_tensors,
     answer_queries,
     peephole,
