@@ -16,7 +16,7 @@ _PUBLIC = {
     "ScriptModule": "gpujit.api",
     "ScriptMethod": "gpujit.api",
     "fuse": "gpujit.fuser.decorator",
-    "manual_seed": "gpujit.ops.random",
+    "manual_seed": "gpujit.ops.families.random.random",
     "op": "gpujit.ops.user",
     "remove_op": "gpujit.ops.user",
     "GpujitError": "gpujit.support.errors",
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         run_frozen_optimizations,
     )
     from gpujit.fuser.decorator import fuse
-    from gpujit.ops.random import manual_seed
+    from gpujit.ops.families.random.random import manual_seed
     from gpujit.ops.user import op, remove_op
     from gpujit.support.errors import ArgumentError, Error, GpujitError, LoadError, OpError, ScriptRuntimeError
 
