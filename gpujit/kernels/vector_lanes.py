@@ -174,6 +174,13 @@ class LaneEmitter:
         r = self.cast(1 / self.cast(x, "float32"), "float64")
         return self.fma(self.fma(-x, r, 1.0), r, r)
 
+    def reciprocal(self, x: Vector) -> Vector:
+        """1 / x of float32 within 2 ulp, where both are normal numbers."""
+        if not self._has_avx512(x):
+            return 1 / x
+        r = self._avx512("rcp14", [x], masked=False)
+        return self.fma(self.fma(-x, r, 1.0), r, r)
+
     def rsqrt14(self, x: Vector) -> Vector:
         """1 / sqrt(x) to 14 bits, exact at 0, infinity and NaN; for machines with AVX-512."""
         return self._avx512("rsqrt14", [x], masked=False)

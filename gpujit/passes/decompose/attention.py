@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+import ml_dtypes
 import numpy as np
 
 from gpujit.ir import types as T
@@ -23,7 +24,7 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.base import declined, graph_pass
 from gpujit.passes.nodes import constant_before, insert_op, replace_node
-from gpujit.passes.peephole.bounds import is_finite
+from gpujit.passes.peephole.bounds import bounds_of, is_finite
 from gpujit.passes.peephole.facts import (
     NOT_CONSTANT,
     constant_of,
@@ -382,7 +383,16 @@ def _check(found: _Attention, scores: Value, alias: AliasAnalysis, dtype: np.dty
             return f"the mask is {mask.value.type}, the values {found.value.type}"
         if not is_finite(mask.value, alias):
             return "the mask may hide all keys of a row by minus infinity"
+    if len(found.added) > 1 and not _stay_finite(found.added, alias, dtype):
+        return "the masks together may hide all keys of a row by minus infinity"
     return None if found.hiding is None else _fault_of_hiding(found, found.hiding, dtype)
+
+
+def _stay_finite(masks: Sequence[_Mask], alias: AliasAnalysis, dtype: np.dtype) -> bool:
+    """Whether the sum of masks is known to overflow nowhere."""
+    bounds = [b for m in masks if (b := bounds_of(m.value, alias)) is not None]
+    largest = float(ml_dtypes.finfo(dtype).max)
+    return len(bounds) == len(masks) and all(abs(sum(ends)) < largest for ends in zip(*bounds, strict=True))
 
 
 def _fault_of_mask(mask: _Mask, scores: Value, alias: AliasAnalysis) -> str | None:
