@@ -309,9 +309,8 @@ def winograd_cost(conv: Conv, m: int) -> float:
     products = side * conv.images * bands.number * bands.padded * conv.channels * conv.filters
     # Weights come from far away once for each band; a float takes as long as a dozen multiplications.
     weights = side * conv.channels * conv.filters * bands.number * conv.images * 12
-    # Each row of tiles is transformed by itself. 36 numbers of a tile are more than registers hold.
-    height, width = conv.window.output
-    tiles = conv.images * -(-height // m) * _padded(-(-width // m), lanes)
+    # 36 numbers of a tile are more than registers hold.
+    tiles = conv.images * bands.number * _padded(bands.rows * -(-conv.window.output[1] // m), lanes)
     turning = side * tiles * (conv.channels + conv.filters) * (9 if m == 2 else 16)
     return max(products, weights) * 1.05 + turning
 
@@ -338,10 +337,11 @@ def _bind_winograd(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, m: 
         "out_columns": width, "tile_rows": -(-height // m), "tile_columns": columns, "bands": bands.number,
         "band_rows": bands.rows, "stride": stride, "panels": bands.padded // spec.tile, "chunks": -(-blocks // chunk),
         "chunk": chunk, "blocks": blocks, "line": line, "border": border,
+        "slab_in": winograd.slab(conv.channels * stride), "slab_out": winograd.slab(chunk * rows * stride),
         "plane_size": -(-m * (line + 2 * border) // 16) * 16,
     }  # fmt: skip
     tables = {"lasts": winograd.lasts(columns, bands.padded // lanes, lanes)}
-    numbers = spec.side**2 * stride * (conv.channels + chunk * rows) + words["plane_size"] + m * m * stride + lanes
+    numbers = spec.side**2 * (words["slab_in"] + words["slab_out"]) + words["plane_size"] + m * m * stride + lanes
     return BoundTemplate(
         template_address(("winograd", spec), lambda: winograd.render(spec)),
         winograd.SLOTS,

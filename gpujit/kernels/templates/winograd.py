@@ -26,7 +26,7 @@ SLOTS = (
     "x", "weights", "bias", "residual", "out", "lasts",
     "images", "channels", "filters", "height", "width", "pad_y", "pad_x", "out_rows", "out_columns",
     "tile_rows", "tile_columns", "bands", "band_rows", "stride", "panels", "chunks", "chunk", "blocks",
-    "line", "border", "plane_size", "scratch", "scratch_bytes",
+    "line", "border", "slab_in", "slab_out", "plane_size", "scratch", "scratch_bytes",
 )  # fmt: skip
 
 # Floats of weights ahead of which the next ones are asked for.
@@ -81,6 +81,12 @@ def lasts(columns: int, vectors: int, lanes: int) -> np.ndarray:
     return (is_last.astype(np.int64) << np.arange(lanes)).sum(1)
 
 
+def slab(numbers: int) -> int:
+    """At least so many floats, such that the same number of many slabs does not share few sets of a cache."""
+    lines = -(-numbers // 16)
+    return 16 * (lines + 1 - lines % 2)
+
+
 def inward(m: int, d: Sequence[Vector]) -> list[Vector]:
     """B^T d of one row or column."""
     if m == 2:
@@ -119,10 +125,10 @@ def _write(k: TemplateBody, spec: WinogradSpec) -> None:
         k.word(name)
     current = k.builder.alloca(I64)
     k.builder.store(ir.Constant(I64, -1), current)
-    bands, chunks, stride, channels = (k.word(n) for n in ("bands", "chunks", "stride", "channels"))
+    bands, chunks, channels = (k.word(n) for n in ("bands", "chunks", "channels"))
     plane = k.scratch()
     turned = k.at(plane, k.word("plane_size"))
-    products = k.at(turned, channels * stride * spec.side**2)
+    products = k.at(turned, k.word("slab_in") * spec.side**2)
     low, high = k.share(k.word("images") * bands * chunks)
     with k.loop(low, high) as task:
         index = k.quotient(task, chunks)
@@ -164,7 +170,7 @@ def _filters(
     first: Vector,
     rows: Vector,
 ) -> None:
-    buffer = k.at(products, spec.side**2 * k.word("chunk") * spec.rows * k.word("stride"))
+    buffer = k.at(products, k.word("slab_out") * spec.side**2)
     with k.loop(start, stop) as f:
         _turn_out(k, spec, k.at(products, (f - start) * k.word("stride")), buffer, image, f, first, rows)
 
@@ -206,10 +212,10 @@ def _plane(k: TemplateBody, spec: WinogradSpec, source: ir.Value, plane: ir.Valu
 
 
 def _turn_in(k: TemplateBody, spec: WinogradSpec, plane: ir.Value, target: ir.Value) -> None:
-    """All tiles of a channel: number (a, b) of tile t to ``target[(a * side + b) * channels * stride + t]``."""
+    """All tiles of a channel: number (a, b) of tile t to ``target[(a * side + b) * slab_in + t]``."""
     m, side, lanes = spec.m, spec.side, spec.lanes
     columns, line, border = k.word("tile_columns"), k.word("line"), k.word("border")
-    apart = k.word("channels") * k.word("stride")
+    apart = k.word("slab_in")
     below = apart * side
     with k.loop(0, k.word("panels") * spec.vectors) as number:
         t = number * lanes
@@ -245,8 +251,7 @@ def _products(
     """For each number of the tiles, all filters of a chunk: a matrix product over the channels."""
     channels, stride, blocks = k.word("channels"), k.word("stride"), k.word("blocks")
     with k.loop(0, k.number(spec.side**2)) as p:
-        inputs = k.at(turned, p * channels * stride)
-        outputs = k.at(products, p * k.word("chunk") * spec.rows * stride)
+        inputs, outputs = k.at(turned, p * k.word("slab_in")), k.at(products, p * k.word("slab_out"))
         with k.loop(first, last) as block:
             w = k.at(k.array("weights"), (p * blocks + block) * channels * spec.rows)
             with k.loop(0, k.word("panels")) as panel:
@@ -280,7 +285,7 @@ def _turn_out(
 ) -> None:
     """All tiles of one filter to the result."""
     m, side, lanes = spec.m, spec.side, spec.lanes
-    columns, apart = k.word("tile_columns"), k.word("chunk") * spec.rows * k.word("stride")
+    columns, apart = k.word("tile_columns"), k.word("slab_out")
     height, width, line = k.word("out_rows"), k.word("out_columns"), k.word("stride") * m
     with k.loop(0, rows * columns, lanes) as t:
         at = k.at(products, t)
