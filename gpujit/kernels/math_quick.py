@@ -35,7 +35,7 @@ def _exp_negative(e: Emitter, x: Vector, times: float) -> Vector:
 
 def sigmoid(e: Emitter, x: Vector) -> Vector:
     """1 / (1 + exp(-x)); NaN of NaN."""
-    found = e.reciprocal(_exp_negative(e, x, -1.0) + 1)
+    found = e.reciprocal_close(_exp_negative(e, x, -1.0) + 1)
     return e.select(x == x, found, x)
 
 
@@ -46,7 +46,7 @@ def silu(e: Emitter, x: Vector) -> Vector:
 
 def _weighted(e: Emitter, weight: Vector, x: Vector) -> Vector:
     """weight * sigmoid(x), where x is about as large as the weight."""
-    found = weight * e.reciprocal(_exp_negative(e, x, -1.0) + 1)
+    found = weight * e.reciprocal_close(_exp_negative(e, x, -1.0) + 1)
     return e.select(x < -_LIMIT, weight * 0.0, found)
 
 
@@ -54,7 +54,7 @@ def tanh(e: Emitter, x: Vector) -> Vector:
     """(1 - exp(-2 |x|)) / (1 + exp(-2 |x|)) with the sign of x, and a polynomial near 0."""
     size = e.abs(x)
     bell = _exp_negative(e, size, -2.0)
-    large = (1 - bell) * e.reciprocal(bell + 1)
+    large = (1 - bell) * e.reciprocal_close(bell + 1)
     z = x * x
     small = e.fma(x * z, e.polynomial(z, c.TANH32), x)
     return e.select(size < 0.55, small, e.select(x == x, e.copysign(large, x), x))
