@@ -1,6 +1,7 @@
 """Every model of a corpus folder against what PyTorch computed for it when the folder was made.
 
-Usage: python bench/corpus.py FOLDER --json OUT [--torch] [--fused] [--planned] [--delete]   (how to make a folder: docs/models.md)
+Usage: python bench/corpus.py FOLDER --json OUT [--torch] [--fused] [--planned] [--delete]
+(how to make a folder: docs/models.md)
 
 A folder holds pairs of NAME.pt and NAME.npz: the archive; its inputs, PyTorch's outputs and their nesting. A model
 passes when all outputs have the same nesting, dtypes and shapes and equal numbers (floats within the tolerance of
@@ -193,7 +194,8 @@ def closeness(got: Any, want: Any, when: str, row: dict[str, Any]) -> str:
         if a.shape == b.shape and a.size:
             with np.errstate(all="ignore"):
                 finite = np.isfinite(a) & np.isfinite(b)
-                apart = max(apart, float(np.abs(a - b)[finite].max(initial=0)) / float(np.abs(b[finite]).max(initial=1e-6)))
+                largest = float(np.abs(b[finite]).max(initial=1e-6))
+                apart = max(apart, float(np.abs(a - b)[finite].max(initial=0)) / largest)
     row["apart"] = max(row.get("apart", 0.0), apart)
     try:
         compare(got, want)
@@ -403,7 +405,8 @@ def main() -> int:
         times = " ".join(f"{k} {row[k]:.4f}" for k in shown if k in row)
         if "planned" in row:
             times += f" planned {row['planned']}, {row.get('apart', 0):.0e} apart"
-        print(f"{row['status']:8} {name}  {times}  {(row.get('error') or row.get('planned_error') or row.get('fused_error') or '')[:200]!r}".removesuffix("  ''"), flush=True)
+        fault = next((row[k] for k in ("error", "planned_error", "fused_error") if k in row), "")
+        print(f"{row['status']:8} {name}  {times}  {fault[:200]!r}".removesuffix("  ''"), flush=True)
         if arguments.delete and row["status"] in ("ok", "boxes"):
             path.unlink()
             path.with_suffix(".npz").unlink()

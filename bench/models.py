@@ -6,8 +6,8 @@ Usage: python bench/models.py [--threads 1,2] [--only bert,resnet] [--no-compile
 
 Needs torch; cases of packages that are not installed are left out, and peers that are not. Each thread count has a
 process of its own. Outputs are compared with torch.jit's first. One thread: medians of processor time; more: of wall
-clock, for which the machine should have nothing else to do. ``--steps`` says where a plan's time goes: for each step its
-shape, time, and GFLOP/s or GB/s against what the machine reaches in a loop of nothing but that.
+clock, for which the machine should have nothing else to do. ``--steps`` says where a plan's time goes: for each step
+its shape, time, and GFLOP/s or GB/s against what the machine reaches in a loop of nothing but that.
 """
 
 from __future__ import annotations
@@ -103,7 +103,6 @@ def times(calls: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[], 
 def measure(folder: Path, arguments: argparse.Namespace) -> None:
     """The table of one thread count, in this process."""
     import torch
-
     from model_cases import read
 
     threads = int(arguments.threads)
@@ -168,11 +167,12 @@ def main() -> int:
         else:
             measure(arguments.folder, arguments)
         return 0
-    with tempfile.TemporaryDirectory() as made:
-        folder = arguments.folder or Path(made)
+    with tempfile.TemporaryDirectory() as room:
+        folder = arguments.folder or Path(room)
         cases = str(ROOT / "bench" / "model_cases.py")
         only = arguments.steps or arguments.only
-        subprocess.run([sys.executable, cases, str(folder), "--only", only, "--silero", str(arguments.silero)], check=True)
+        made = [sys.executable, cases, str(folder), "--only", only, "--silero", str(arguments.silero)]
+        subprocess.run(made, check=True)
         own = ["--folder", str(folder), "--child"]
         for threads in arguments.threads.split(","):
             command = [sys.executable, __file__, *sys.argv[1:], *own, "--threads", threads]

@@ -1,4 +1,4 @@
-"""What gpujit is compared with: the same model under torch.jit, torch.compile and ONNX Runtime, as functions to call."""
+"""What gpujit is compared with: the same model under torch.jit, torch.compile and ONNX Runtime, as functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from model_cases import CASES, CONTEXT, RATE, built
 
 Call = Callable[[], Any]
@@ -35,7 +34,7 @@ def _tensors(given: list[Any]) -> list[Any]:
 
 
 def gpujit_call(path: Path, given: list[Any]) -> Call:
-    """The module, frozen and planned. Warnings of what falls back to the interpreter are errors."""
+    """The module, frozen and planned."""
     import gpujit
 
     module = gpujit.optimize_for_inference(gpujit.load(path))

@@ -28,13 +28,16 @@ def peak_gflops() -> float:
     """GFLOP/s of multiply-and-add on float32 vectors in registers, on one thread."""
     kind = f"<{host().width} x float>"
     chains = range(_CHAINS)
-    lines = [f"define void @gpujit_bench_peak(ptr %out) {{\nentry:\n  %x = load {kind}, ptr %out, align 4\n  br label %loop"]
+    lines = ["define void @gpujit_bench_peak(ptr %out) {", "entry:"]
+    lines += [f"  %x = load {kind}, ptr %out, align 4", "  br label %loop"]
     lines += ["loop:", "  %i = phi i64 [0, %entry], [%n, %loop]"]
     lines += [f"  %a{k} = phi {kind} [%x, %entry], [%b{k}, %loop]" for k in chains]
     name = f"llvm.fma.v{host().width}f32"
     lines += [f"  %b{k} = call {kind} @{name}({kind} %a{k}, {kind} %x, {kind} %x)" for k in chains]
-    lines += ["  %n = add i64 %i, 1", f"  %more = icmp ult i64 %n, {_ROUNDS}", "  br i1 %more, label %loop, label %end", "end:"]
-    lines += [f"  %at{k} = getelementptr {kind}, ptr %out, i64 {k}\n  store {kind} %b{k}, ptr %at{k}, align 4" for k in chains]
+    lines += ["  %n = add i64 %i, 1", f"  %more = icmp ult i64 %n, {_ROUNDS}"]
+    lines += ["  br i1 %more, label %loop, label %end", "end:"]
+    for k in chains:
+        lines += [f"  %at{k} = getelementptr {kind}, ptr %out, i64 {k}", f"  store {kind} %b{k}, ptr %at{k}, align 4"]
     lines += ["  ret void", "}", f"declare {kind} @{name}({kind}, {kind}, {kind})"]
     text = "\n".join(lines)
     library = supply.module(text, lambda: text, 1)
@@ -121,7 +124,10 @@ def _shapes(nodes: list[Node]) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a plan: its nodes (none for an instruction in Python), what runs it, the seconds of its shortest run (other work on the machine only adds)."""
+    """A step of a plan: its nodes (none for an instruction in Python), what runs it, the seconds of its shortest run.
+
+    Other work on the machine only adds to them.
+    """
 
     nodes: list[Node]
     tier: str
@@ -178,7 +184,8 @@ def show(folder: Path, case: str, rounds: int) -> None:
     work = sum(s.flops for s in steps)
     print(f"{name}: a call {whole * 1e6:,.1f} us; the steps one by one {total * 1e6:,.1f} us; {len(steps)} steps")
     print(f"one thread: {peak:.0f} GFLOP/s; copies: {near:.0f} GB/s of 256 KB, {far:.0f} GB/s of 64 MB")
-    print(f"{work / 1e9:.2f} GFLOP, {work / peak / 1e3:,.0f} us at that rate, {work / peak / 1e9 / whole:.2f} of the call\n")
+    floor = work / peak / 1e9
+    print(f"{work / 1e9:.2f} GFLOP, {floor * 1e6:,.0f} us at that rate, {floor / whole:.2f} of the call\n")
     for attribute in ("tier", "label"):
         sums: dict[str, float] = defaultdict(float)
         for step in steps:

@@ -1,7 +1,7 @@
 """Activations to a few ulp, without branches and divisions: for sums of products, whose own rounding errors are larger.
 
-They take a third of the instructions of the functions in ``math_exp``. What differs besides the last bits: results below
-1e-34 become zeros.
+They take a third of the instructions of the functions in ``math_exp``. What differs besides the last bits: results
+below 1e-34 are not exact.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from gpujit.kernels.vector import Emitter, Vector
 _LIMIT = 86.0
 
 
-def _exp_negative(e: Emitter, x: Vector, times: float) -> Vector:
-    """exp(x * times) of float32, within 2 ulp for moderate arguments; clamped so that it and its reciprocal are normal
-    numbers. NaN may become anything."""
-    y = e.clamp(x * times, -_LIMIT, _LIMIT)
+def _exp_negative(e: Emitter, x: Vector) -> Vector:
+    """exp(-x) of float32, within 2 ulp for moderate arguments; clamped, so that its reciprocal is a normal number too.
+
+    NaN may become anything.
+    """
+    y = e.clamp(-x, -_LIMIT, _LIMIT)
     if not e.has_table(y):
         shifted = e.fma(y, c.LOG2_E_32[0], 1.5 * 2.0**23)
         whole = shifted - 1.5 * 2.0**23
@@ -35,7 +37,7 @@ def _exp_negative(e: Emitter, x: Vector, times: float) -> Vector:
 
 def sigmoid(e: Emitter, x: Vector) -> Vector:
     """1 / (1 + exp(-x)); NaN of NaN."""
-    found = e.reciprocal_close(_exp_negative(e, x, -1.0) + 1)
+    found = e.reciprocal_close(_exp_negative(e, x) + 1)
     return e.select(x == x, found, x)
 
 
@@ -46,18 +48,8 @@ def silu(e: Emitter, x: Vector) -> Vector:
 
 def _weighted(e: Emitter, weight: Vector, x: Vector) -> Vector:
     """weight * sigmoid(x), where x is about as large as the weight."""
-    found = weight * e.reciprocal_close(_exp_negative(e, x, -1.0) + 1)
+    found = weight * e.reciprocal_close(_exp_negative(e, x) + 1)
     return e.select(x < -_LIMIT, weight * 0.0, found)
-
-
-def tanh(e: Emitter, x: Vector) -> Vector:
-    """(1 - exp(-2 |x|)) / (1 + exp(-2 |x|)) with the sign of x, and a polynomial near 0."""
-    size = e.abs(x)
-    bell = _exp_negative(e, size, -2.0)
-    large = (1 - bell) * e.reciprocal_close(bell + 1)
-    z = x * x
-    small = e.fma(x * z, e.polynomial(z, c.TANH32), x)
-    return e.select(size < 0.55, small, e.select(x == x, e.copysign(large, x), x))
 
 
 def gelu_tanh(e: Emitter, x: Vector) -> Vector:

@@ -7,7 +7,10 @@ import pytest
 from gpujit.passes.peephole.fills import fill_by_dtype
 from tests.passes.peephole_help import check_declines, check_row, floats
 
-_REST = "%n : NoneType = prim::Constant(); %f : bool = prim::Constant[value=0](); %size : int[] = prim::Constant[value=[2, 3]](); "
+_REST = (
+    "%n : NoneType = prim::Constant(); %f : bool = prim::Constant[value=0]();"
+    "%size : int[] = prim::Constant[value=[2, 3]](); "
+)
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("new_zeros", "zeros"), ("new_ones", "ones")])
@@ -33,7 +36,8 @@ def test_filled_with_a_number_and_a_dtype_that_is_given():
 
 
 def test_left_alone(caplog):
-    check_declines(fill_by_dtype, "%x : Tensor", f"{_REST}%y : Tensor = aten::new_zeros(%x, %size, %n, %n, %n, %f)", caplog)
+    body = f"{_REST}%y : Tensor = aten::new_zeros(%x, %size, %n, %n, %n, %f)"
+    check_declines(fill_by_dtype, "%x : Tensor", body, caplog)
     device = '%c : Device = prim::Constant[value="cpu"]();'
     body = f"{_REST}{device}%y : Float(2, 3) = aten::new_zeros(%x, %size, %n, %n, %c, %f)"
     check_declines(fill_by_dtype, "%x : Float(4)", body, caplog)

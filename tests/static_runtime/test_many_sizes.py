@@ -24,7 +24,8 @@ def alive(kind: type) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape_of"), [("mlp", lambda i: (i + 1, 8)), ("mobilenet_trace", lambda i: (1, 3, 16 + i % 10, 16 + i // 10))]
+    ("name", "shape_of"),
+    [("mlp", lambda i: (i + 1, 8)), ("mobilenet_trace", lambda i: (1, 3, 16 + i % 10, 16 + i // 10))],
 )
 def test_plans_of_many_sizes_are_dropped(name: str, shape_of) -> None:
     path = Path(CORPUS, f"{name}.pt")

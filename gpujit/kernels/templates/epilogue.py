@@ -46,5 +46,5 @@ ACTIVATIONS: dict[str, Callable[[Emitter, Vector], Vector]] = {
     "gelu_tanh": math_quick.gelu_tanh,
     "silu": math_quick.silu,
     "sigmoid": math_quick.sigmoid,
-    "tanh": math_quick.tanh,
+    "tanh": FUNCTIONS["tanh"],
 }

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 
-from gpujit.kernels.math_quick import sigmoid, tanh
+from gpujit.kernels.math_exp import tanh
+from gpujit.kernels.math_quick import sigmoid
 from gpujit.kernels.target import host
 from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.bound import BoundTemplate, aligned, template_address
