@@ -205,7 +205,7 @@ class Places:
         """A contiguous copy of a tensor, made before a node."""
         copy = insert_op(node, "aten::clone", [x, constant_before(node, 0, T.INT)], node)
         facts = facts_of(x)
-        copy.type = x.type if facts is not None else T.TensorType(code_of(base.dtype), base.shape)  # type: ignore[attr-defined]
+        copy.type = x.type if facts is not None else T.TensorType(code_of(base.dtype), base.shape)
         self._places[copy] = Place(copy, 0, contiguous(base.shape, base.dtype), base.shape, base.dtype)
         self.copies.add(copy.node)
         return copy

@@ -42,9 +42,9 @@ ACTIVATIONS: dict[str, Callable[[Emitter, Vector], Vector]] = {
     "relu6": lambda e, x: e.clamp(x, 0.0, 6.0),
     "hardsigmoid": lambda e, x: e.clamp(x + 3.0, 0.0, 6.0) * (1 / 6),
     "hardswish": lambda e, x: x * e.clamp(x + 3.0, 0.0, 6.0) * (1 / 6),
-    "gelu": FUNCTIONS["gelu"],
+    "gelu": lambda e, x: FUNCTIONS["gelu"](e, x),
     "gelu_tanh": math_quick.gelu_tanh,
     "silu": math_quick.silu,
     "sigmoid": math_quick.sigmoid,
-    "tanh": FUNCTIONS["tanh"],
+    "tanh": lambda e, x: FUNCTIONS["tanh"](e, x),
 }

@@ -77,7 +77,8 @@ def pack(weights: np.ndarray, m: int, rows: int) -> np.ndarray:
 def lasts(columns: int, vectors: int, lanes: int) -> np.ndarray:
     """int64 [vectors]: the bits of lanes whose tile is the last one of its row, for vectors of neighbouring tiles."""
     is_last = np.arange(vectors * lanes).reshape(vectors, lanes) % columns == columns - 1
-    return (is_last.astype(np.int64) << np.arange(lanes)).sum(1)
+    bits: np.ndarray = (is_last.astype(np.int64) << np.arange(lanes)).sum(1)
+    return bits
 
 
 def slab(numbers: int) -> int:

@@ -391,7 +391,7 @@ def _check(found: _Attention, scores: Value, alias: AliasAnalysis, dtype: np.dty
 def _stay_finite(masks: Sequence[_Mask], alias: AliasAnalysis, dtype: np.dtype) -> bool:
     """Whether the sum of masks is known to overflow nowhere."""
     bounds = [b for m in masks if (b := bounds_of(m.value, alias)) is not None]
-    largest = float(ml_dtypes.finfo(dtype).max)
+    largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
     return len(bounds) == len(masks) and all(abs(sum(ends)) < largest for ends in zip(*bounds, strict=True))
 
 
