@@ -15,6 +15,23 @@ _PUBLIC = {
     "run_frozen_optimizations": "gpujit.api",
     "ScriptModule": "gpujit.api",
     "ScriptMethod": "gpujit.api",
+    "script": "gpujit.scripting",
+    "script_if_tracing": "gpujit.scripting",
+    "CompilationUnit": "gpujit.scripting",
+    "ScriptFunction": "gpujit.scripting",
+    "Attribute": "gpujit.frontend.markers",
+    "Final": "gpujit.frontend.markers",
+    "Tensor": "gpujit.frontend.markers",
+    "annotate": "gpujit.frontend.markers",
+    "export": "gpujit.frontend.markers",
+    "fork": "gpujit.frontend.markers",
+    "ignore": "gpujit.frontend.markers",
+    "interface": "gpujit.frontend.markers",
+    "is_scripting": "gpujit.frontend.markers",
+    "is_tracing": "gpujit.frontend.markers",
+    "isinstance": "gpujit.frontend.markers",
+    "unused": "gpujit.frontend.markers",
+    "wait": "gpujit.frontend.markers",
     "fuse": "gpujit.fuser.decorator",
     "manual_seed": "gpujit.ops.random",
     "op": "gpujit.ops.user",
@@ -39,9 +56,25 @@ if TYPE_CHECKING:
         optimize_for_inference,
         run_frozen_optimizations,
     )
+    from gpujit.frontend.markers import (
+        Attribute,
+        Final,
+        Tensor,
+        annotate,
+        export,
+        fork,
+        ignore,
+        interface,
+        is_scripting,
+        is_tracing,
+        isinstance,
+        unused,
+        wait,
+    )
     from gpujit.fuser.decorator import fuse
     from gpujit.ops.random import manual_seed
     from gpujit.ops.user import op, remove_op
+    from gpujit.scripting import CompilationUnit, ScriptFunction, script, script_if_tracing
     from gpujit.support.errors import ArgumentError, Error, GpujitError, LoadError, OpError, ScriptRuntimeError
 
 
