@@ -121,6 +121,8 @@ def meaning_of(obj: Any) -> Any:
     if isinstance(marker, str):
         return Special(marker)
     if isinstance(obj, types.BuiltinFunctionType):
+        if obj.__name__.removeprefix("_") in _FALSE_FUNCTIONS:
+            return Special("false")
         if obj.__module__ in ("math", "cmath") and table.by_name(f"aten::{obj.__name__}"):
             return OperatorName(f"aten::{obj.__name__}")
         if obj.__module__ == "_operator" and table.by_name(f"aten::{obj.__name__}"):

@@ -136,7 +136,7 @@ class BuiltinEmitter(ConditionEmitter, IndexEmitter):
             op = self.implicit_conversion(value.type, type_)
             if op is not None:
                 return self.convert(value, op, node)
-            fitted = self.literal_fit(value, type_, node)
+            fitted = self.converted(value, type_, node)
             if fitted is None:
                 raise self.error(
                     f"expected an expression of type {type_.annotation()} but found {value.type.annotation()}", node
@@ -432,7 +432,9 @@ class BuiltinEmitter(ConditionEmitter, IndexEmitter):
     def implicit_conversion(self, found: T.Type, wanted: T.Type) -> str | None: ...
 
     @abstractmethod
-    def literal_fit(self, value: Value, wanted: T.Type, node: ast.AST) -> Value | None: ...
+    def converted(
+        self, value: Value, wanted: T.Type, node: ast.AST, *, implicit: bool = False
+    ) -> Value | None: ...
 
     @abstractmethod
     def tolist_as(self, type_: T.Type, source: ast.expr, node: ast.AST) -> Value | None: ...

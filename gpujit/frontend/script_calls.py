@@ -307,22 +307,32 @@ class ScriptCallEmitter(BuiltinEmitter):
             return overloads.FROM_TENSOR.get(plain)
         return {T.FLOAT: "aten::Float.Scalar", T.INT: "aten::Int.Scalar"}.get(plain) if found == T.NUMBER else None
 
-    def literal_fit(self, value: Value, wanted: T.Type, node: ast.AST) -> Value | None:
-        """A list or tuple written in place as the type its place wants; None when it does not fit."""
-        for t in T.members_of(wanted):
-            if isinstance(t, T.TupleType) and isinstance(value.type, T.TupleType):
-                if value.node.kind == "prim::TupleConstruct" and len(t.elements) == len(value.type.elements):
-                    parts = [
-                        v if T.is_subtype(v.type, e) else self.literal_fit(v, e, node)
-                        for v, e in zip(value.node.inputs, t.elements, strict=True)
-                    ]
-                    if t.name is None and all(p is not None for p in parts):
-                        found = [p for p in parts if p is not None]
-                        return self.value_of("prim::TupleConstruct", found, t, node)
-            if isinstance(t, T.ListType) and value.node.kind == "prim::ListConstruct" and not value.node.inputs:
-                if not value.uses:
-                    return self.value_of("prim::ListConstruct", (), t, node)
-        return None
+    def converted(self, value: Value, wanted: T.Type, node: ast.AST, *, implicit: bool = False) -> Value | None:
+        """The value as its place wants it: tuples element by element, a tuple as a list; None when it does not fit.
+
+        With ``implicit``, tensors and numbers become what they become as arguments.
+        """
+        if T.is_subtype(value.type, wanted):
+            return value
+        plain = wanted.element if isinstance(wanted, T.OptionalType) else wanted
+        if isinstance(value.type, T.TupleType):
+            if isinstance(plain, T.ListType) and value.type.elements:
+                if all(T.is_subtype(e, plain.element) for e in value.type.elements):
+                    unpack = self.emit("prim::TupleUnpack", (value,), node)
+                    parts = [unpack.add_output(e) for e in value.type.elements]
+                    return self.value_of("prim::ListConstruct", parts, plain, node)
+            if isinstance(plain, T.TupleType) and plain.name is None:
+                if len(plain.elements) == len(value.type.elements):
+                    unpack = self.emit("prim::TupleUnpack", (value,), node)
+                    found: list[Value] = []
+                    for e, t in zip(value.type.elements, plain.elements, strict=True):
+                        part = self.converted(unpack.add_output(e), t, node, implicit=implicit)
+                        if part is None:
+                            return None
+                        found.append(part)
+                    return self.value_of("prim::TupleConstruct", found, plain, node)
+        op = self.implicit_conversion(value.type, wanted) if implicit else None
+        return None if op is None else self.convert(value, op, node)
 
     def tolist_as(self, type_: T.Type, source: ast.expr, node: ast.AST) -> Value | None:
         """``x.tolist()`` where its type is declared; None for any other expression."""

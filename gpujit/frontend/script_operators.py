@@ -174,11 +174,7 @@ class OperatorEmitter(Emitter):
                 parts += [unpack.add_output(t) for t in side.type.elements]
             return self.value_of("prim::TupleConstruct", parts, T.TupleType(tuple(p.type for p in parts)), node)
         if op is ast.Mod and left.type == T.STR:
-            values = [right]
-            if isinstance(right.type, T.TupleType):
-                unpack = self.emit("prim::TupleUnpack", (right,), node)
-                values = [unpack.add_output(t) for t in right.type.elements]
-            return self.call_value("aten::percentFormat", [left, *values], node)
+            return self.call_value("aten::percentFormat", [left, right], node)
         if isinstance(right.type, T.TensorType) and left.type in _NUMBERS:
             return self.number_and_tensor(name, left, right, node)
         if op is ast.FloorDiv and isinstance(left.type, T.TensorType):

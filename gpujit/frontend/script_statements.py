@@ -131,19 +131,14 @@ class ScriptEmitter(ScriptCallEmitter):
 
     def returned(self, value: Value, wanted: T.Type, s: ast.AST) -> Value:
         """A returned value as the declared type; numbers and tensors convert as for arguments."""
-        if not T.is_subtype(value.type, wanted):
-            op = self.implicit_conversion(value.type, wanted)
-            if op is not None:
-                return self.convert(value, op, s)
-            fitted = self.literal_fit(value, wanted, s)
-            if fitted is None:
-                raise self.error(
-                    f"Return value was annotated as having type {wanted.annotation()} but is actually of type "
-                    f"{value.type.annotation()}",
-                    s,
-                )
-            return fitted
-        return value
+        fitted = self.converted(value, wanted, s, implicit=True)
+        if fitted is None:
+            raise self.error(
+                f"Return value was annotated as having type {wanted.annotation()} but is actually of type "
+                f"{value.type.annotation()}",
+                s,
+            )
+        return fitted
 
     def leave_function(self, value: Value, s: ast.AST) -> None:
         yes = self.constant(True, T.BOOL, s)
@@ -267,6 +262,8 @@ class ScriptEmitter(ScriptCallEmitter):
             values = [self.plain(scope.get(name), old) for scope in scopes]
             if all(v is old for v in values):
                 continue
+            # Assigned on one side at least: the other may hand over what a condition said about the name.
+            values = [scope.get(name) for scope in scopes]
             if values[0] is values[1]:
                 before[name] = values[0]
                 continue
@@ -288,6 +285,9 @@ class ScriptEmitter(ScriptCallEmitter):
             joint = None
             if fill is None:
                 joint = self.joint_type(name, values, old)
+                if joint is None:
+                    values = [self.plain(v, old) for v in values]
+                    joint = self.joint_type(name, values, old)
                 if joint is None:
                     fill = next((i for i in (0, 1) if ends[i] and name != "@result"), None)
                 if joint is None and fill is None:
@@ -553,7 +553,7 @@ class ScriptEmitter(ScriptCallEmitter):
         if value is None:
             value = self.as_value(self.meaning(source, type_), source)
         if not T.is_subtype(value.type, type_):
-            fitted = self.literal_fit(value, type_, s)
+            fitted = self.converted(value, type_, s)
             if fitted is None:
                 raise self.error(
                     f"Variable is annotated with type {type_.annotation()} but is being assigned to a value of type "
@@ -652,7 +652,7 @@ class ScriptEmitter(ScriptCallEmitter):
             raise self.error(f"{self.resolver.missing_attribute(t, target.attr)}", node)
         wanted = t.attributes[target.attr]
         if not T.is_subtype(value.type, wanted):
-            fitted = self.literal_fit(value, wanted, node)
+            fitted = self.converted(value, wanted, node)
             if fitted is None:
                 raise self.error(
                     f"Wrong type for attribute assignment. Expected {wanted.annotation()} but got "
