@@ -266,7 +266,7 @@ class _Definition:
     def error(self, message: str, node: ast.AST) -> SourceError:
         return fail(message, self.source, node, "", self.name)
 
-    def comment(self) -> tuple[list[T.Type], T.Type] | None:
+    def comment(self) -> tuple[list[T.Type] | None, T.Type] | None:
         """Argument and result types of a ``# type: (int, Tensor) -> Tensor`` comment."""
         text = self.node.type_comment
         if not text:
@@ -279,7 +279,11 @@ class _Definition:
             for inner in ast.walk(part):
                 ast.copy_location(inner, self.node)
         read = self.resolver.types.read
-        return [read(a) for a in tree.argtypes], read(tree.returns)
+        asked = tree.argtypes
+        if len(asked) == 1 and isinstance(asked[0], ast.Constant) and asked[0].value is Ellipsis:
+            # Each argument has a comment of its own.
+            return None, read(tree.returns)
+        return [read(a) for a in asked], read(tree.returns)
 
     def declared(self) -> T.Type | None:
         """The annotated result type; None when it is to be inferred."""
@@ -333,9 +337,10 @@ class _Definition:
         arguments: list[Argument] = []
         formals = [*a.args, *a.kwonlyargs]
         skip = self.self_type is not None
-        if comment is not None and len(comment[0]) not in (len(formals) - skip, len(formals)):
+        commented = None if comment is None else comment[0]
+        if commented is not None and len(commented) not in (len(formals) - skip, len(formals)):
             raise self.error(
-                f"Number of type annotations for this function ({len(comment[0])}) does not match the number of "
+                f"Number of type annotations for this function ({len(commented)}) does not match the number of "
                 f"parameters ({len(formals) - skip})",
                 node,
             )
@@ -344,8 +349,8 @@ class _Definition:
             if i == 0 and self.self_type is not None:
                 arguments.append(Argument(formal.arg, self.self_type, str(self.self_type)))
                 continue
-            if comment is not None:
-                type_ = comment[0][i - (len(formals) - len(comment[0]))]
+            if commented is not None:
+                type_ = commented[i - (len(formals) - len(commented))]
             elif formal.annotation is not None:
                 type_ = self.resolver.types.read(formal.annotation)
             elif formal.type_comment:

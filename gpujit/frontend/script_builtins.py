@@ -158,9 +158,11 @@ class BuiltinEmitter(ConditionEmitter, IndexEmitter):
         positional, keywords = self.arguments(node)
         if keywords or not 1 <= len(positional) <= 3:
             raise self.error(f"range expected 1 to 3 arguments, got {len(positional) + len(keywords)}", node)
-        for v in positional:
+        for i, v in enumerate(positional):
             if not T.is_subtype(v.type, T.INT):
-                positional[positional.index(v)] = self.as_int(v, node)
+                raise self.error(
+                    f"all inputs of range must be ints, found {v.type.annotation()} in argument {i}; write int(...)", node
+                )
         zero, one = self.constant(0, T.INT, node), self.constant(1, T.INT, node)
         if len(positional) == 1:
             return Walk(positional[0], lambda i: i)
@@ -170,12 +172,6 @@ class BuiltinEmitter(ConditionEmitter, IndexEmitter):
         if start is zero and step is one:
             return Walk(length, lambda i: i)
         return Walk(length, lambda i: self.call_value("aten::__derive_index", [i, start, step], node))
-
-    def as_int(self, value: Value, node: ast.AST) -> Value:
-        op = self.implicit_conversion(value.type, T.INT)
-        if op is None:
-            raise self.error(f"range takes ints, found {value.type.annotation()}", node)
-        return self.convert(value, op, node)
 
     def enumerate_(self, node: ast.Call, hint: T.Type | None) -> Walk:
         start: Value = self.constant(0, T.INT, node)
@@ -332,6 +328,13 @@ class BuiltinEmitter(ConditionEmitter, IndexEmitter):
     def dict_(self, node: ast.Dict, hint: T.Type | None) -> Value:
         result = super().dict_(node, hint)
         assert isinstance(result.type, T.DictType)
+        key = result.type.key
+        if key not in (T.STR, T.INT, T.FLOAT, T.BOOL, T.COMPLEX) and not isinstance(key, T.TensorType):
+            raise self.error(
+                f"Cannot create dict for key type '{key}', only int, float, complex, Tensor, device and string keys "
+                "are supported",
+                node,
+            )
         for v in result.node.inputs[1::2]:
             if not T.is_subtype(v.type, result.type.value):
                 raise self.error(

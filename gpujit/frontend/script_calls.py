@@ -59,6 +59,10 @@ class ScriptCallEmitter(BuiltinEmitter):
         if isinstance(meaning, Items):
             values = [self.as_value(m, node) for m in meaning.values]
             return self.value_of("prim::TupleConstruct", values, T.TupleType(tuple(v.type for v in values)), node)
+        if isinstance(meaning, TypeRef) and isinstance(meaning.type, T.EnumType):
+            t = meaning.type
+            values = [self.constant(EnumValue(t, n, v), t, node) for n, v in t.members.items()]
+            return self.value_of("prim::ListConstruct", values, T.ListType(t), node)
         if isinstance(meaning, Walk):
             raise self.error("an iterator is no value; loop over it, or make a list of it", node)
         if isinstance(meaning, PythonValue):

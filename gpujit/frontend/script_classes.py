@@ -193,6 +193,10 @@ class Classes:
         self.infos[result] = info
         try:
             self.define_attributes(result, info)
+            # Known by name from now on: whether a class fits an interface is asked of its type.
+            for name in functions:
+                if name not in result.methods:
+                    self.make_method(result, name, SourceError)
         except SourceError as e:
             del self.types[cls]
             self.broken[cls] = e

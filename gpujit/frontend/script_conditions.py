@@ -181,6 +181,10 @@ class ConditionEmitter(OperatorEmitter):
         """The types the second argument of ``isinstance`` names."""
         if isinstance(node, (ast.Tuple, ast.List)):
             return [t for e in node.elts for t in self.asked_types(e)]
+        if isinstance(node, ast.Name):
+            meaning = self.meaning(node, None)
+            if isinstance(meaning, Special) and meaning.name in ("list", "tuple"):
+                return [T.ANY_LIST if meaning.name == "list" else T.ANY_TUPLE]
         t = self.resolver.annotation(node, self.source)
         return list(T.members_of(t))
 

@@ -147,7 +147,7 @@ class IndexEmitter(OperatorEmitter):
             known = len(found)
             tensor, dim = self.index_part(tensor, dim, part, found, node, -1)
             if len(found) > known:
-                raise self.error("index tensors after '...' are not part of TorchScript; write the slices out", node)
+                raise self.error("Ellipses followed by tensor indexing is currently not supported; write the slices out", node)
         if not found:
             return tensor, None
         none = self.constant(None, T.NONE, node)
@@ -218,7 +218,9 @@ class IndexEmitter(OperatorEmitter):
         if isinstance(t, T.TensorType):
             viewed, indices = self.viewed(owner, target)
             if indices is None:
-                self.augmented(s, viewed, self.expression(s.value))
+                changed = self.augmented(s, viewed, self.expression(s.value))
+                if not (changed.node.schema is not None and changed.node.schema.is_mutable):
+                    self.call_operator("aten::copy_", [viewed, changed], {}, s)
                 return
             old = self.call_value("aten::index", [viewed, indices], s)
             new = self.augmented(s, old, self.expression(s.value))

@@ -35,7 +35,7 @@ _NUMBERS = (T.INT, T.FLOAT, T.COMPLEX, T.BOOL, T.NUMBER)
 # What no infix operator on other operands is spelled as, by the kind of syntax.
 _INSTEAD = {
     ast.Lambda: "define a function with 'def' outside and call it", ast.SetComp: "use a list or a dict",
-    ast.Set: "use a list, or a dict with its elements as keys", ast.GeneratorExp: "use a list comprehension",
+    ast.Set: "use a list, or a dict with its elements as keys",
     ast.NamedExpr: "assign in a statement of its own", ast.Await: "use fork and wait", ast.Yield: "return a list",
     ast.YieldFrom: "return a list",
 }  # fmt: skip
@@ -147,6 +147,8 @@ class OperatorEmitter(Emitter):
         operand = node.operand
         if isinstance(node.op, ast.USub) and isinstance(operand, ast.Constant):
             if isinstance(operand.value, (int, float, complex)) and not isinstance(operand.value, bool):
+                if isinstance(operand.value, int) and not is_int64(operand.value):
+                    raise self.error("an integer literal is outside 64 bits", node)
                 folded = ast.copy_location(ast.Constant(-operand.value), node)
                 return self.constant_(folded, hint)
         value = self.expression(operand)
@@ -259,7 +261,7 @@ class OperatorEmitter(Emitter):
 
     # ------------------------------------------------------------------------------------------- comprehensions
 
-    def comprehension(self, node: ast.ListComp | ast.DictComp, hint: T.Type | None) -> Any:
+    def comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp, hint: T.Type | None) -> Any:
         if len(node.generators) != 1:
             raise self.error("Only a single generator is currently supported; nest loops instead", node)
         generator = node.generators[0]
@@ -337,5 +339,5 @@ _HANDLERS: dict[type, Callable[..., Any]] = {
     ast.List: lambda self, node, hint: self.list_(node, hint), ast.UnaryOp: OperatorEmitter.unary,
     ast.BinOp: OperatorEmitter.binary, ast.Compare: OperatorEmitter.compare, ast.IfExp: OperatorEmitter.ternary,
     ast.BoolOp: lambda self, node, hint: self.condition(node), ast.ListComp: OperatorEmitter.comprehension,
-    ast.DictComp: OperatorEmitter.comprehension,
+    ast.DictComp: OperatorEmitter.comprehension, ast.GeneratorExp: OperatorEmitter.comprehension,
 }  # fmt: skip

@@ -21,11 +21,12 @@ from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.source import Source
 
 _FLAGS = ("@skip", "@stop", "@returned")
-# In-place operators of augmented assignment to tensors; others make a new value.
-_IN_PLACE: dict[type, str] = {
+# Operators of augmented assignment to tensors: in place where there is an in-place one.
+_TENSOR_AUGMENTED: dict[type, str] = {
     ast.Add: "aten::add_", ast.Sub: "aten::sub_", ast.Mult: "aten::mul_", ast.Div: "aten::div_",
     ast.Mod: "aten::fmod_", ast.BitOr: "aten::bitwise_or", ast.BitAnd: "aten::bitwise_and",
-    ast.BitXor: "aten::bitwise_xor",
+    ast.BitXor: "aten::bitwise_xor", ast.Pow: "aten::pow", ast.LShift: "aten::__ilshift__",
+    ast.RShift: "aten::__irshift__",
 }  # fmt: skip
 _REFUSED: dict[type, str] = {
     ast.Try: "exceptions cannot be caught; test the condition with 'if' before",
@@ -516,6 +517,11 @@ class ScriptEmitter(ScriptCallEmitter):
             return
         self.bind(target, self.meaning(source, self.attribute_hint(target)), at)
 
+    def comment_type(self, comment: str, s: ast.stmt) -> T.Type:
+        """The type of a ``# type: List[int]`` comment."""
+        result: T.Type = self.resolver.types.read(self.resolver.types.parse(comment, s))
+        return result
+
     def attribute_hint(self, target: ast.expr) -> T.Type | None:
         """The declared type of an attribute that is assigned to, for the literal it is given."""
         if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
@@ -597,18 +603,14 @@ class ScriptEmitter(ScriptCallEmitter):
         starred = [i for i, t in enumerate(targets) if isinstance(t, ast.Starred)]
         if len(starred) > 1:
             raise self.error("Only one starred expression is allowed on the left-hand side", node)
-        if starred and starred[0] != len(targets) - 1:
-            raise self.error("a starred target has to be the last one", node)
         values = self.unpacked(meaning, len(targets), bool(starred), node)
-        plain = targets[: len(targets) - len(starred)]
-        for t, v in zip(plain, values, strict=False):
-            self.bind(t, v, node)
         if starred:
-            last = targets[-1]
-            assert isinstance(last, ast.Starred)
-            rest = [self.as_value(v, node) for v in values[len(plain) :]]
-            whole = self.value_of("prim::TupleConstruct", rest, T.TupleType(tuple(v.type for v in rest)), node)
-            self.bind(last.value, whole, node)
+            at, after = starred[0], len(targets) - 1 - starred[0]
+            middle = [self.as_value(v, node) for v in values[at : len(values) - after]]
+            whole = self.value_of("prim::TupleConstruct", middle, T.TupleType(tuple(v.type for v in middle)), node)
+            values = [*values[:at], whole, *values[len(values) - after :]]
+        for target, value in zip(targets, values, strict=True):
+            self.bind(target.value if isinstance(target, ast.Starred) else target, value, node)
 
     def unpacked(self, meaning: Any, count: int, starred: bool, node: ast.AST) -> list[Any]:
         if isinstance(meaning, Items):
@@ -674,17 +676,19 @@ class ScriptEmitter(ScriptCallEmitter):
         op = type(s.op)
         if op in (ast.FloorDiv, ast.MatMult):
             raise self.error(f"unsupported kind of augmented assignment: {op.__name__}; write it out", s)
-        if isinstance(old.type, T.TensorType) and op in _IN_PLACE:
-            return self.call_value(_IN_PLACE[op], [old, value], s)
-        if isinstance(old.type, T.ListType) and op is ast.Add:
-            self.call_value("aten::add_", [old, value], s)
-            return old
-        if isinstance(old.type, T.ListType) and op is ast.Mult:
-            self.call_value("aten::mul_", [old, value], s)
+        if isinstance(old.type, T.TensorType):
+            return self.call_value(_TENSOR_AUGMENTED[op], [old, value], s)
+        if isinstance(old.type, T.ListType):
+            if op not in (ast.Add, ast.Mult):
+                raise self.error("of augmented assignments, lists have '+=' and '*=' only", s)
+            self.call_value("aten::add_" if op is ast.Add else "aten::mul_", [old, value], s)
             return old
         method = {ast.Add: "__iadd__", ast.Sub: "__isub__", ast.Mult: "__imul__", ast.Div: "__itruediv__"}.get(op)
         if method is not None and self.has_method(old, method):
             return self.call_named(old, method, [value], s)
+        if op is ast.Mod and old.type != T.STR and not isinstance(old.type, T.ClassType):
+            # The language's '%=' is C's fmod, unlike its '%'.
+            return self.call_value("aten::fmod", [old, value], s)
         return self.operate(op, old, value, s)
 
     # --------------------------------------------------------------------------------------------------- others

@@ -26,8 +26,7 @@ _TORCH_TYPES: dict[str, T.Type] = {
 }  # fmt: skip
 _SIMPLE: dict[Any, T.Type] = {
     int: T.INT, float: T.FLOAT, bool: T.BOOL, str: T.STR, complex: T.COMPLEX, None: T.NONE, type(None): T.NONE,
-    typing.Any: T.ANY, np.ndarray: T.TENSOR, list: T.ANY_LIST, tuple: T.ANY_TUPLE, typing.Tuple: T.ANY_TUPLE,
-    typing.List: T.ANY_LIST,
+    typing.Any: T.ANY, np.ndarray: T.TENSOR,
 }  # fmt: skip
 _BOXES = ("Future", "Await", "RRef", "_Await")
 
@@ -140,7 +139,7 @@ class TypeReader:
             simple = None
         if simple is not None:
             return simple
-        if obj in (typing.List, typing.Dict, typing.Optional, typing.Union, dict):
+        if obj in (typing.List, typing.Dict, typing.Tuple, typing.Optional, typing.Union, list, dict, tuple):
             name = getattr(obj, "_name", None) or getattr(obj, "__name__", None) or str(obj)
             raise self.error(f"Attempted to use {name} without a contained type. Please add a contained type", node)
         marker = getattr(obj, "_gpujit_type", None)

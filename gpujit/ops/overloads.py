@@ -168,7 +168,8 @@ def match_schema(
         if at < len(positional) and not argument.kwarg_only:
             left = len(positional) - at
             if (
-                i == last_positional
+                convert
+                and i == last_positional
                 and left >= 1
                 and not schema.is_vararg
                 and isinstance(argument.type, T.ListType)
