@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpujit.api import ScriptModule, _Program, _wrap
-from gpujit.frontend.script import COMPILER, modifier
+from gpujit.frontend.script import COMPILER, modifier, python_function
 from gpujit.frontend.script_classes import is_interface, is_module_class
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
@@ -101,7 +101,7 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
         if is_module_class(type(obj)):
             program = _Program(np)
             return ScriptModule(COMPILER.modules.script(obj, _convert), program)
-        fn = obj.__func__ if isinstance(obj, types.MethodType) else inspect.unwrap(obj) if callable(obj) else obj
+        fn = python_function(inspect.unwrap(obj) if callable(obj) else obj)
         if isinstance(fn, types.FunctionType):
             function = COMPILER.compile(COMPILER.function(fn))
             scripted = ScriptFunction(function)

@@ -120,6 +120,8 @@ def meaning_of(obj: Any) -> Any:
     marker = getattr(obj, "_gpujit_special", None)
     if isinstance(marker, str):
         return Special(marker)
+    if getattr(obj, "__module__", None) in ("_warnings", "warnings") and getattr(obj, "__name__", "") == "warn":
+        return OperatorName("aten::warn")
     if isinstance(obj, types.BuiltinFunctionType):
         if obj.__name__.removeprefix("_") in _FALSE_FUNCTIONS:
             return Special("false")
@@ -158,8 +160,8 @@ def torch_meaning(path: str, obj: Any) -> Any:
         return _CODES[name]
     if plain and owner == "" and name in _NUMBERS:
         return _NUMBERS[name]
-    if isinstance(obj, types.FunctionType) and not _is_builtin_operator(name, obj):
-        return None
+    if isinstance(obj, types.FunctionType):
+        return OperatorName(f"aten::{name}") if _is_builtin_operator(name, obj) else None
     prefix = _PREFIXES.get(owner)
     if prefix is not None:
         for full in dict.fromkeys((f"aten::{prefix}{name}", f"aten::{name}")):

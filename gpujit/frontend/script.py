@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from gpujit.frontend import python_names as names_
-from gpujit.frontend.lang import FunctionRef, Inline, MethodRef, PythonValue, Special, TypeRef, fail, parse_python, range_of
+from gpujit.frontend.lang import FunctionRef, Inline, MethodRef, OperatorName, PythonValue, Special, TypeRef, fail, parse_python, range_of
 from gpujit.frontend.literals import NOT_LITERAL, literal, type_of_constant
 from gpujit.frontend.script_classes import Classes
 from gpujit.frontend.script_module import Modules
@@ -111,6 +111,14 @@ def python_source(obj: Any) -> tuple[Source, ast.FunctionDef | ast.ClassDef]:
             f"part of TorchScript\n  File \"{filename}\", line {first}"
         )
     return source, found
+
+
+def python_function(obj: Any) -> Any:
+    """The Python function behind a bound method or a function that torch scripted; anything else as it is."""
+    if isinstance(obj, types.MethodType):
+        return obj.__func__
+    inner = getattr(obj, "_torchdynamo_inline", None)
+    return inner if type(obj).__name__ == "ScriptFunction" and isinstance(inner, types.FunctionType) else obj
 
 
 class Compiler:
@@ -370,6 +378,13 @@ class _Definition:
             value = self.defaults[name]
         elif value is NOT_LITERAL:
             raise self.error(f"the default of {name!r} must be a literal", written)
+        if isinstance(value, (list, dict, set)):
+            raise self.error(
+                "Mutable default parameters are not supported because Python binds them to the function and they persist "
+                "across function calls. As a workaround, make the default None and instantiate the mutable parameter "
+                f"within the body of the function. Got {type(value)} on parameter {name}",
+                written,
+            )
         fitted = self.compiler.modules.constant_value(value, type_)
         if fitted is NotImplemented:
             raise self.error(
@@ -513,8 +528,10 @@ class ScriptResolver:
         dispatched = _boolean_dispatch(obj)
         if dispatched is not None:
             return Inline(lambda call: self.dispatch(emitter, dispatched, call))
-        if isinstance(obj, types.MethodType):
-            obj = obj.__func__
+        packet = getattr(obj, "_qualified_op_name", None)
+        if isinstance(packet, str):
+            return OperatorName(packet)
+        obj = python_function(obj)
         if isinstance(obj, types.FunctionType):
             if modifier(obj) == "script_if_tracing" or hasattr(obj, "__original_fn"):
                 obj = getattr(obj, "__original_fn", obj)

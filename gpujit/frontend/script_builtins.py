@@ -12,6 +12,7 @@ from gpujit.frontend.literals import literal
 from gpujit.frontend.script_conditions import ConditionEmitter
 from gpujit.frontend.script_indexing import IndexEmitter
 from gpujit.ir import types as T
+from gpujit.ir.dtypes import BY_NAME
 from gpujit.ir.graph import Graph, Value
 from gpujit.ir.values import parse_device
 from gpujit.ops import table
@@ -31,6 +32,11 @@ _STRING_METHODS = frozenset(
     "isprintable isspace istitle isupper find rfind index rindex count split rsplit splitlines partition rpartition "
     "join strip lstrip rstrip replace startswith endswith ljust rjust center zfill expandtabs format".split()
 )
+# Methods that convert a tensor, by the dtype they convert to.
+TENSOR_CASTS: dict[str, str] = {
+    "byte": "uint8", "char": "int8", "double": "float64", "float": "float32", "int": "int32", "long": "int64",
+    "short": "int16", "bool": "bool", "half": "float16", "bfloat16": "bfloat16",
+}  # fmt: skip
 _LIST_METHODS = frozenset("append extend insert pop remove reverse sort clear copy count index".split())
 _DICT_METHODS = frozenset("keys values items get setdefault pop popitem update clear copy".split())
 
@@ -65,6 +71,8 @@ class BuiltinEmitter(ConditionEmitter, IndexEmitter):
         operator = _OPERATORS[name]
         if positional and isinstance(positional[0].type, T.TensorType) and name in ("abs", "min", "max"):
             operator = f"aten::{name}"
+        if name in ("min", "max") and len(positional) > 1 and all(v.type == T.BOOL for v in positional):
+            positional = [self.cast("int", v, node) for v in positional]
         if name in ("min", "max") and len(positional) > 2:
             result = positional[0]
             for other in positional[1:]:
@@ -355,6 +363,11 @@ class BuiltinEmitter(ConditionEmitter, IndexEmitter):
 
     def builtin_method(self, owner: Value, name: str, node: ast.Call) -> Any:
         t = owner.type
+        if isinstance(t, T.TensorType) and name in TENSOR_CASTS and not node.args and not node.keywords:
+            code = self.constant(BY_NAME[TENSOR_CASTS[name]].code, T.INT, node)
+            return self.call_value("aten::to", [owner, code], node)
+        if isinstance(t, T.BoxType) and name == "wait":
+            return self.value_of("aten::wait", (owner,), t.element, node)
         known: Any = None
         if t == T.STR:
             known = _STRING_METHODS

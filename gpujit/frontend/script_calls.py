@@ -20,9 +20,9 @@ from gpujit.frontend.lang import (
     Walk,
 )
 from gpujit.frontend.literals import literal
-from gpujit.frontend.script_builtins import BuiltinEmitter
+from gpujit.frontend.script_builtins import TENSOR_CASTS, BuiltinEmitter
 from gpujit.ir import types as T
-from gpujit.ir.graph import Value
+from gpujit.ir.graph import Node, Value
 from gpujit.ir.schema import Schema
 from gpujit.ir.values import EnumValue
 from gpujit.ops import overloads, table
@@ -105,7 +105,7 @@ class ScriptCallEmitter(BuiltinEmitter):
             operator = _TENSOR_PROPERTIES.get(name)
             if operator is not None:
                 return self.call_value(operator, [owner], node)
-            if not table.by_name(f"aten::{name}") and name != "tolist":
+            if not table.by_name(f"aten::{name}") and name != "tolist" and name not in TENSOR_CASTS:
                 raise self.error(f"'Tensor' object has no attribute or method '{name}'", node)
             return MethodRef(owner, name)
         if isinstance(t, T.ClassType):
@@ -122,6 +122,8 @@ class ScriptCallEmitter(BuiltinEmitter):
             raise self.error(
                 f"'{t.annotation()}' object has no attribute or method '{name}'; check that it is not None first", node
             )
+        if isinstance(t, T.TupleType) and name not in (t.fields or ()):
+            raise self.error(f"'{t.annotation()}' object has no attribute or method '{name}'", node)
         return super().value_attribute(owner, name, node)
 
     def object_attribute(self, owner: Value, t: T.ClassType, name: str, node: ast.AST) -> Any:
@@ -142,6 +144,15 @@ class ScriptCallEmitter(BuiltinEmitter):
         raise self.error(self.resolver.missing_attribute(t, name), node)
 
     # ----------------------------------------------------------------------------------------------------- calls
+
+    def results(self, node: Node, types: Sequence[T.Type], at: ast.AST) -> Value:
+        if len(types) < 2 or node.schema is None:
+            return super().results(node, types, at)
+        # Results that have names are reached by them: x.max(0).values.
+        names = tuple(r.name for r in node.schema.returns)
+        outputs = [node.add_output(t) for t in types]
+        fields = names if all(names) and len(names) == len(types) else None
+        return self.value_of("prim::TupleConstruct", outputs, T.TupleType(tuple(types), None, fields), at)
 
     def call(self, node: ast.Call, hint: T.Type | None, unpack: int) -> Any:
         callee = self.meaning(node.func, None)

@@ -182,7 +182,7 @@ class IndexEmitter(OperatorEmitter):
 
     def as_tensor_like(self, value: Value, like: Value, node: ast.AST) -> Value:
         """A number as a tensor of another tensor's dtype and device."""
-        if value.type not in _NUMBERS and not isinstance(value.type, T.ListType):
+        if value.type not in _NUMBERS:
             return value
         dtype = self.call_value("prim::dtype", [like], node)
         device = self.call_value("prim::device", [like], node)

@@ -225,6 +225,8 @@ class OperatorEmitter(Emitter):
             else:
                 found = self.contains(right, left, node)
             return found if isinstance(op, ast.In) else self.call_value("aten::__not__", [found], node)
+        if isinstance(op, (ast.Is, ast.IsNot)):
+            return self.call_value("aten::__is__" if isinstance(op, ast.Is) else "aten::__isnot__", [left, right], node)
         name, method = _COMPARE[type(op)]
         if self.has_method(left, method):
             return self.call_named(left, method, [right], node)

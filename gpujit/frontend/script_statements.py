@@ -124,7 +124,8 @@ class ScriptEmitter(ScriptCallEmitter):
         if s.value is None:
             value = self.constant(None, T.NONE, s)
         else:
-            value = self.as_value(self.meaning(s.value, wanted), s.value)
+            hinted = None if wanted is None else self.tolist_as(wanted, s.value, s)
+            value = hinted if hinted is not None else self.as_value(self.meaning(s.value, wanted), s.value)
         if wanted is not None:
             value = self.returned(value, wanted, s)
         self.leave_function(value, s)
@@ -379,6 +380,7 @@ class ScriptEmitter(ScriptCallEmitter):
     def run_loop(
         self, s: ast.For | ast.While, assigned: list[str], trips: Value, test: ast.expr | None, walk: Walk | None
     ) -> None:
+        start = self.constant(True, T.BOOL, s) if test is None else self.condition(test)
         before = self.scope
         for n in dict.fromkeys(assigned):
             found = before.get(n)
@@ -387,7 +389,6 @@ class ScriptEmitter(ScriptCallEmitter):
         names = [n for n in dict.fromkeys(assigned) if isinstance(before.get(n), Value)]
         returns = flow.has(s.body, ast.Return)
         result_type = self.declared
-        start = self.constant(True, T.BOOL, s) if test is None else self.condition(test)
         starts = {n: before[n] for n in names}
         for _ in range(2):
             carried = dict(starts)
@@ -584,8 +585,10 @@ class ScriptEmitter(ScriptCallEmitter):
     def bind_name(self, name: str, meaning: Any, node: ast.AST) -> None:
         outer = self.frames[-1].get(name) if self.frames else None
         if isinstance(outer, Value):
-            value = self.as_value(meaning, node)
-            if not T.is_subtype(value.type, outer.type):
+            given = self.as_value(meaning, node)
+            value = self.converted(given, outer.type, node, implicit=True)
+            if value is None:
+                value = given
                 raise self.error(
                     f"Variable '{name}' previously had type {outer.type.annotation()} but is now being assigned to a "
                     f"value of type {value.type.annotation()}",
@@ -627,8 +630,7 @@ class ScriptEmitter(ScriptCallEmitter):
                 unpack = self.emit("prim::ListUnpack", (value,), node)
                 return [unpack.add_output(t.element) for _ in range(count)]
             elif isinstance(t, T.TensorType):
-                pieces = self.call_value("aten::unbind", [value, self.constant(0, T.INT, node)], node)
-                return self.unpacked(pieces, count, starred, node)
+                raise self.error("Tensor cannot be used as a tuple; write x.unbind(0)", node)
             else:
                 raise self.error(f"Provided value of type {t.annotation()} cannot be unpacked", node)
         fixed = count - starred

@@ -168,8 +168,7 @@ def match_schema(
         if at < len(positional) and not argument.kwarg_only:
             left = len(positional) - at
             if (
-                convert
-                and i == last_positional
+                i == last_positional
                 and left >= 1
                 and not schema.is_vararg
                 and isinstance(argument.type, T.ListType)
