@@ -21,6 +21,7 @@ _PUBLIC = {
     "ScriptFunction": "gpujit.scripting",
     "Attribute": "gpujit.frontend.markers",
     "Final": "gpujit.frontend.markers",
+    "Future": "gpujit.frontend.markers",
     "Tensor": "gpujit.frontend.markers",
     "annotate": "gpujit.frontend.markers",
     "export": "gpujit.frontend.markers",
@@ -44,6 +45,13 @@ _PUBLIC = {
     "Error": "gpujit.support.errors",
 }
 
+# Names of torch.jit that programs use although they are not public there.
+_HABITS = {
+    "_unwrap_optional": "gpujit.frontend.markers",
+    "_overload": "gpujit.frontend.markers",
+    "_overload_method": "gpujit.frontend.markers",
+}
+
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
@@ -59,6 +67,7 @@ if TYPE_CHECKING:
     from gpujit.frontend.markers import (
         Attribute,
         Final,
+        Future,
         Tensor,
         annotate,
         export,
@@ -79,7 +88,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    home = _PUBLIC.get(name)
+    home = _PUBLIC.get(name) or _HABITS.get(name)
     if home is None:
         raise AttributeError(f"module 'gpujit' has no attribute {name!r}")
     from importlib import import_module

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpujit.ir import types as T
-from gpujit.ir.values import Future
+from gpujit.ir.values import Future as FutureValue
 from gpujit.support.errors import GpujitError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,15 +28,12 @@ class Tensor:
         raise TypeError("gpujit.Tensor is a name for annotations; tensors are NumPy arrays")
 
 
-class FutureType(Generic[V]):
+class Future(Generic[V]):
     """``Future[T]``, the type of what ``fork`` returns, for annotations."""
 
     def wait(self) -> V:
         """The value, once it is there."""
         raise NotImplementedError
-
-
-FutureType.__name__ = "Future"
 
 
 class Attribute(NamedTuple):
@@ -77,6 +74,13 @@ def isinstance(obj: Any, target_type: Any) -> bool:  # noqa: A001  # torch.jit's
     raise TypeError(f"isinstance of {target_type} is not known")
 
 
+def _unwrap_optional(x: V | None) -> V:
+    """``x``, which must not be None; its type in scripted code is that of what is inside."""
+    if x is None:
+        raise AssertionError("Unwrapping null optional")
+    return x
+
+
 def is_scripting() -> bool:
     """Whether this runs as scripted code: False here, True when scripted."""
     return False
@@ -87,9 +91,9 @@ def is_tracing() -> bool:
     return False
 
 
-def fork(func: Callable[..., V], *args: Any, **kwargs: Any) -> Future:
+def fork(func: Callable[..., V], *args: Any, **kwargs: Any) -> FutureValue:
     """A Future of ``func(*args, **kwargs)``; what it raises is raised by ``wait``."""
-    result = Future()
+    result = FutureValue()
     try:
         result.value = func(*args, **kwargs)
     except Exception as e:
@@ -97,7 +101,7 @@ def fork(func: Callable[..., V], *args: Any, **kwargs: Any) -> Future:
     return result
 
 
-def wait(future: Future) -> Any:
+def wait(future: FutureValue) -> Any:
     """The value of a Future."""
     if future.error is not None:
         raise future.error
@@ -147,13 +151,15 @@ def interface(cls: type) -> type:
     return cls
 
 
-def overload(fn: F) -> F:
+def _overload(fn: F) -> F:
     """Declare a signature of the function of this name that is defined below; see torch.jit._overload."""
     _DECLARED.setdefault((fn.__module__, fn.__qualname__), []).append(fn)
     return fn
 
 
-# Signatures declared with ``overload``, by module and name.
+_overload_method = _overload
+
+# Signatures declared with ``_overload``, by module and name.
 _DECLARED: dict[tuple[str, str], list[Any]] = {}
 
 
@@ -163,5 +169,6 @@ def declared_overloads(fn: Any) -> list[Any]:
 
 
 for _fn, _name in ((annotate, "annotate"), (isinstance, "isinstance"), (is_scripting, "is_scripting"),
-                   (is_tracing, "is_tracing"), (fork, "fork"), (wait, "wait")):  # fmt: skip
+                   (is_tracing, "is_tracing"), (fork, "fork"), (wait, "wait"),
+                   (_unwrap_optional, "unwrap_optional")):  # fmt: skip
     _fn._gpujit_special = _name  # type: ignore[attr-defined]

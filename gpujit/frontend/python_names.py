@@ -146,7 +146,7 @@ def torch_meaning(path: str, obj: Any) -> Any:
     if jit and name in JIT_NAMES:
         return Special({"_fork": "fork", "_wait": "wait", "is_tracing": "is_tracing"}.get(name, name))
     if jit and name == "_unwrap_optional":
-        return OperatorName("aten::_unwrap_optional")
+        return Special("unwrap_optional")
     if path in ("_jit_internal.is_scripting", "_jit_internal.annotate"):
         return Special(name)
     if path in ("device", "Size"):

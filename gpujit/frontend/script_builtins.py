@@ -470,6 +470,7 @@ _SPECIALS: dict[str, Callable[..., Any]] = {
     "getattr": BuiltinEmitter.getattr_, "enumerate": BuiltinEmitter.enumerate_, "zip": BuiltinEmitter.zip_,
     "reversed": BuiltinEmitter.reversed_, "list": BuiltinEmitter.list_call, "tuple": BuiltinEmitter.tuple_call,
     "dict": BuiltinEmitter.dict_call, "fork": BuiltinEmitter.fork_call, "wait": BuiltinEmitter.wait_call,
+    "unwrap_optional": lambda self, node, hint: self.operator_call("aten::_unwrap_optional", node, 0),
     "device": BuiltinEmitter.device_call, "Size": BuiltinEmitter.size_call,
 }  # fmt: skip
 

@@ -19,6 +19,7 @@ from gpujit.frontend.script_calls import ScriptCallEmitter
 from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.source import Source
+from gpujit.support.errors import SourceError
 
 _FLAGS = ("@skip", "@stop", "@returned")
 # Operators of augmented assignment to tensors: in place where there is an in-place one.
@@ -74,12 +75,15 @@ class ScriptEmitter(ScriptCallEmitter):
         """Emit statements one after the other; whether they always leave the block."""
         for i, s in enumerate(statements):
             rest = statements[i + 1 :]
-            if isinstance(s, ast.If):
-                left = self.branch(s, rest)
-                if left is not None:
-                    return left
-            elif self.statement(s):
-                return True
+            try:
+                left = self.branch(s, rest) if isinstance(s, ast.If) else self.statement(s) or None
+            except SourceError as e:
+                if e.where:
+                    raise
+                # A class that is named here cannot be compiled, and says so without a place.
+                raise self.error(e.message, s) from None
+            if left is not None:
+                return left
             skip = self.scope.get("@skip")
             if isinstance(skip, Value):
                 if skip.is_constant and skip.constant():

@@ -157,7 +157,12 @@ class TypeReader:
         if isinstance(obj, types.UnionType):
             return T.union(self.of_object(a, node) for a in typing.get_args(obj))
         if inspect.isclass(obj):
-            found = self.class_type(obj)
+            try:
+                found = self.class_type(obj)
+            except SourceError as e:
+                if e.where:
+                    raise
+                raise self.error(e.message, node) from None
             if found is not None:
                 return found
         name = getattr(obj, "__name__", None) or repr(obj)

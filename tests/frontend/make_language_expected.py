@@ -6,10 +6,9 @@ line of the message. Usage: python -m tests.frontend.make_language_expected   (n
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import os
-import sys
-import tempfile
 import warnings
 from typing import Any
 
@@ -28,23 +27,15 @@ def outcome(snippet: language.Snippet) -> Any:
 
 
 def run(scripted: Any, values: tuple[Any, ...]) -> Any:
-    """The result of one run, with what it printed (PyTorch prints past Python's sys.stdout)."""
+    """The result of one run, with what it printed."""
     arguments = language.arguments(values, torch.from_numpy)
-    sys.stdout.flush()
-    saved = os.dup(1)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 1)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), torch.no_grad():
         try:
-            with torch.no_grad():
-                result: Any = {"value": language.plain(scripted(*arguments))}
+            result: Any = {"value": language.plain(scripted(*arguments))}
         except Exception as e:
             result = {"raised": str(e).strip().split("\n")[-1]}
-        finally:
-            os.dup2(saved, 1)
-            os.close(saved)
-        file.seek(0)
-        result["printed"] = file.read().decode()
-    return result
+    return {**result, "printed": printed.getvalue()}
 
 
 def main() -> None:
