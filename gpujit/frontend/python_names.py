@@ -137,9 +137,22 @@ def meaning_of(obj: Any) -> Any:
     return PythonValue(obj)
 
 
+# Functions of torch's Python sources that stand for something short.
+_SHORT = {
+    "nn.functional._no_grad_embedding_renorm_": OperatorName("aten::embedding_renorm_"),
+    "nn.functional.assert_int_or_pair": Special("nothing"),
+    "nn.modules.utils._list_with_default": Special("first_argument"),
+}
+NTUPLES = {"_single": 1, "_pair": 2, "_triple": 3, "_quadruple": 4}
+
+
 def torch_meaning(path: str, obj: Any) -> Any:
     """What the name ``torch.<path>`` means; None when it is nothing special."""
     owner, _, name = path.rpartition(".")
+    if path in _SHORT:
+        return _SHORT[path]
+    if getattr(obj, "__module__", "") == "torch.nn.modules.utils" and getattr(obj, "__name__", "") in NTUPLES:
+        return Special(obj.__name__)
     if name in _FALSE_FUNCTIONS:
         return Special("false")
     jit = owner in ("jit", "jit._script", "_jit_internal", "jit._async", "jit._trace", "jit._serialization")

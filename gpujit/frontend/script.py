@@ -251,6 +251,16 @@ class Compiler:
         return found
 
 
+def _broadcast(annotation: ast.expr | None) -> int | None:
+    """N of an argument declared as ``BroadcastingListN[int]``, for which one number stands for N."""
+    while isinstance(annotation, ast.Subscript):
+        name = ast.unparse(annotation.value).rpartition(".")[2]
+        if name.startswith("BroadcastingList"):
+            return int(name.removeprefix("BroadcastingList") or 1)
+        annotation = annotation.slice
+    return None
+
+
 class _Definition:
     """A function's syntax with what compiling it needs."""
 
@@ -367,17 +377,20 @@ class _Definition:
                 type_ = T.TENSOR
             written = a.defaults[i - missing] if missing <= i < len(a.args) else None
             value, given = None, written is not None
+            length = _broadcast(formal.annotation)
             if written is not None:
-                value = self.default(formal.arg, written, type_)
-            arguments.append(Argument(formal.arg, type_, str(type_), value, given, i >= len(a.args)))
+                value = self.default(formal.arg, written, type_, length)
+            arguments.append(Argument(formal.arg, type_, str(type_), value, given, i >= len(a.args), length))
         return arguments
 
-    def default(self, name: str, written: ast.expr, type_: T.Type) -> Any:
+    def default(self, name: str, written: ast.expr, type_: T.Type, length: int | None) -> Any:
         value: Any = literal(written)
         if self.defaults is not None and name in self.defaults:
             value = self.defaults[name]
         elif value is NOT_LITERAL:
             raise self.error(f"the default of {name!r} must be a literal", written)
+        if length is not None and isinstance(value, (int, float)):
+            value = (value,) * length
         if isinstance(value, (list, dict, set)):
             raise self.error(
                 "Mutable default parameters are not supported because Python binds them to the function and they persist "
@@ -617,6 +630,12 @@ class ScriptResolver:
         if found is None:
             raise where(self.missing_attribute(t, name))
         return self.compiler.compile(found, where)
+
+    def method_overloads(self, t: Any, name: str) -> list[Function]:
+        """The overloads of a module's method; empty when it has none."""
+        info = self.compiler.modules.infos.get(t)
+        fn = None if info is None else info.functions.get(name)
+        return [] if fn is None else self.compiler.modules.overloads_of(t, name, fn)
 
     def static_method(self, t: T.ClassType, name: str) -> Function | None:
         return self.compiler.classes.static_method(t, name)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpujit.frontend.lang import FunctionRef, Items, MethodRef, OperatorName, PythonValue, TypeRef, Walk
 from gpujit.frontend.literals import literal
+from gpujit.frontend.python_names import NTUPLES
 from gpujit.frontend.script_conditions import ConditionEmitter
 from gpujit.frontend.script_indexing import IndexEmitter
 from gpujit.ir import types as T
@@ -431,12 +432,26 @@ class BuiltinEmitter(ConditionEmitter, IndexEmitter):
                 raise self.error(e.message, node) from None
         return self.operator_call("aten::device", node, 0)
 
+    def ntuple(self, node: ast.Call, hint: T.Type | None) -> Any:
+        """``_pair(x)`` and its like: an int repeated, a sequence as a list."""
+        meaning = self.meaning(node.func, None)
+        self.expect_arguments(node, 1)
+        value = self.expression(node.args[0])
+        if isinstance(value.type, T.TupleType):
+            return self.tuple_as_list(value, node)
+        if isinstance(value.type, T.ListType):
+            return value
+        return self.value_of("prim::ListConstruct", [value] * NTUPLES[meaning.name], T.ListType(value.type), node)
+
+    def first_argument(self, node: ast.Call, hint: T.Type | None) -> Any:
+        return self.expression(node.args[0])
+
+    def nothing(self, node: ast.Call, hint: T.Type | None) -> Any:
+        return self.constant(None, T.NONE, node)
+
     def size_call(self, node: ast.Call, hint: T.Type | None) -> Any:
         self.expect_arguments(node, 1)
         return self.meaning(node.args[0], T.ListType(T.INT))
-
-    def ones_like(self, name: str) -> Callable[..., Any]:
-        return lambda node, hint: self.operator_call(name, node, 0)
 
     @abstractmethod
     def get_attribute(self, node: ast.Call) -> Any: ...
@@ -470,6 +485,8 @@ _SPECIALS: dict[str, Callable[..., Any]] = {
     "getattr": BuiltinEmitter.getattr_, "enumerate": BuiltinEmitter.enumerate_, "zip": BuiltinEmitter.zip_,
     "reversed": BuiltinEmitter.reversed_, "list": BuiltinEmitter.list_call, "tuple": BuiltinEmitter.tuple_call,
     "dict": BuiltinEmitter.dict_call, "fork": BuiltinEmitter.fork_call, "wait": BuiltinEmitter.wait_call,
+    **dict.fromkeys(NTUPLES, BuiltinEmitter.ntuple), "nothing": BuiltinEmitter.nothing,
+    "first_argument": BuiltinEmitter.first_argument,
     "unwrap_optional": lambda self, node, hint: self.operator_call("aten::_unwrap_optional", node, 0),
     "device": BuiltinEmitter.device_call, "Size": BuiltinEmitter.size_call,
 }  # fmt: skip

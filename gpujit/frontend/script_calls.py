@@ -34,9 +34,11 @@ _TENSOR_PROPERTIES: dict[str, str] = {
     "is_cpu": "prim::is_cpu", "is_quantized": "prim::is_quantized", "is_sparse": "prim::is_sparse",
     "is_sparse_csr": "prim::is_sparse_csr", "is_leaf": "aten::is_leaf", "requires_grad": "prim::requires_grad",
     "grad": "prim::grad", "data": "prim::data", "ndim": "aten::dim", "real": "aten::real", "imag": "aten::imag",
-    "itemsize": "prim::itemsize", "nbytes": "prim::nbytes", "is_mkldnn": "prim::is_mkldnn", "is_meta": "prim::is_meta",
+    "itemsize": "prim::itemsize", "nbytes": "prim::nbytes",
     "name": "prim::name",
 }  # fmt: skip
+# What no tensor of gpujit is.
+_NEVER = frozenset(("is_nested", "is_mkldnn", "is_meta", "is_xpu", "is_mps", "is_vulkan", "is_xla", "is_hpu", "is_ipu"))
 _DEVICE_PROPERTIES = {"type": "prim::type", "index": "prim::index"}
 
 
@@ -103,6 +105,8 @@ class ScriptCallEmitter(BuiltinEmitter):
         t = owner.type
         if isinstance(t, T.TensorType):
             operator = _TENSOR_PROPERTIES.get(name)
+            if name in _NEVER:
+                return self.constant(False, T.BOOL, node)
             if operator is not None:
                 return self.call_value(operator, [owner], node)
             if not table.by_name(f"aten::{name}") and name != "tolist" and name not in TENSOR_CASTS:
@@ -251,6 +255,9 @@ class ScriptCallEmitter(BuiltinEmitter):
 
     def module_call(self, owner: Value, t: T.ClassType, node: ast.Call) -> Any:
         """``module(x)``: forward with the module's hooks around it."""
+        overloads = self.resolver.method_overloads(t, "forward")
+        if overloads:
+            return self.resolver.compiler.modules.call_overload(self, owner, overloads, node)
         method = self.resolver.method(t, "forward", lambda text: self.error(text, node))
         positional, keywords = self.arguments(node, method.schema, 1)
         inputs = self.match_function(method.schema, [owner, *positional], keywords, node)

@@ -258,7 +258,8 @@ class Modules:
             return None
         if not isinstance(fn, types.FunctionType):
             raise where(f"{t.name}.{name} is no function written in Python")
-        function = self.compiler.make(fn, f"{t.name}.{name}", t)
+        overloads = self.overloads_of(t, name, fn)
+        function = overloads[0] if overloads else self.compiler.make(fn, f"{t.name}.{name}", t)
         t.methods[name] = function
         return function
 

@@ -233,13 +233,7 @@ class ScriptEmitter(ScriptCallEmitter):
             return True
         if moved is not None:
             return False
-        for i, other in ((0, 1), (1, 0)):
-            if ends[i]:
-                self.refine({n: t for n, t in sides[other][1].items() if self.is_unchanged(n, s)}, s)
         return None
-
-    def is_unchanged(self, name: str, s: ast.If) -> bool:
-        return name not in flow.assigned([*s.body, *s.orelse])
 
     def fork_flow(
         self, condition: Value, yes: Callable[[], bool], no: Callable[[], bool], at: ast.AST
@@ -263,10 +257,17 @@ class ScriptEmitter(ScriptCallEmitter):
         self, node: Node, before: dict[str, Any], scopes: list[dict[str, Any]], ends: list[bool], at: ast.AST
     ) -> None:
         """Bring the scopes of an If's sides together into ``before``."""
+        refined: dict[str, T.Type] = {}
         for name in dict.fromkeys((*scopes[0], *scopes[1])):
             old = before.get(name)
             values = [self.plain(scope.get(name), old) for scope in scopes]
             if all(v is old for v in values):
+                # Not assigned; but the sides that go on may both know more about its type.
+                going_on = [scope.get(name) for scope, end in zip(scopes, ends, strict=True) if not end]
+                known_types = [v.type for v in going_on if isinstance(v, Value)]
+                narrowed = T.unify(known_types[0], known_types[-1]) if known_types else None
+                if narrowed is not None and narrowed != old.type:
+                    refined[name] = narrowed
                 continue
             # Assigned on one side at least: the other may hand over what a condition said about the name.
             values = [scope.get(name) for scope in scopes]
@@ -306,6 +307,7 @@ class ScriptEmitter(ScriptCallEmitter):
                 block.add_return(values[i])
             joint = joint if joint is not None else values[1 if fill == 0 else 0].type
             before[name] = node.add_output(joint, "" if name.startswith("@") else name)
+        self.refine(refined, at)
 
     def joint_type(self, name: str, values: list[Any], old: Any) -> T.Type | None:
         if name == "@result" and self.declared is not None:

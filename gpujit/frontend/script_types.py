@@ -185,6 +185,8 @@ def _generic_kind(base: Any) -> str | None:
         return "Literal"
     if base is typing.Final or getattr(base, "_gpujit_final", False):
         return "Final"
+    if type(base).__name__ == "BroadcastingListCls":
+        return "List"
     if isinstance(base, TorchPath):
         return base._path.rpartition(".")[2]
     name = getattr(base, "__name__", None)
