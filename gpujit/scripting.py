@@ -20,7 +20,7 @@ from gpujit.ir.module import Function
 from gpujit.ir.schema import Schema
 from gpujit.passes.inline import inlined
 from gpujit.runtime.values import bind_arguments, convert_attribute
-from gpujit.support.errors import ArgumentError, UnknownAttributeError
+from gpujit.support.errors import ArgumentError, SourceError, UnknownAttributeError
 
 V = TypeVar("V")
 
@@ -87,9 +87,9 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
     """Compile a function, class or module (as torch.jit.script). The other arguments are accepted for compatibility.
 
     Args:
-        obj: a Python function: all it calls is compiled with it. A class: objects of it can be made and used by scripted
-            code; the class itself is returned. A module (of gpujit.nn, or of torch.nn with its tensors shared): its
-            ``forward``, what it calls and what is marked with ``export`` are compiled.
+        obj: a Python function: all it calls is compiled with it. A class: objects of it can be made and used by
+            scripted code; the class itself is returned. A module (of gpujit.nn, or of torch.nn with its tensors
+            shared): its ``forward``, what it calls and what is marked with ``export`` are compiled.
     Returns: a ScriptFunction, the class, or a ScriptModule. What is scripted already comes back as it is.
     Raises SourceError, with the line, for code outside the language; ArgumentError for what cannot be scripted.
     """
@@ -124,14 +124,14 @@ def _script_class(cls: type) -> type:
         raise ArgumentError(f"class {cls.__name__} cannot be scripted")
     if isinstance(t, T.ClassType):
         for name in list(COMPILER.classes.method_names(t)):
-            method = t.methods.get(name) or COMPILER.classes.make_method(t, name, ArgumentError)
+            method = t.methods.get(name) or COMPILER.classes.make_method(t, name, SourceError)
             if method is not None and not modifier(method):
                 COMPILER.compile(method)
     return cls
 
 
 def _convert(value: Any, t: T.Type, owner: str, name: str) -> Any:
-    if isinstance(t, T.InterfaceType) or value is None and t == T.NONE:
+    if isinstance(t, T.InterfaceType) or (value is None and t == T.NONE):
         return value
     return convert_attribute(value, t, owner, name)
 
@@ -152,8 +152,7 @@ class CompilationUnit:
     def define(self, lang: str, rcb: Any = None, _frames_up: int = 0) -> None:
         """Compile further functions; they may call those defined before. All or none are defined."""
         with COMPILER.lock:
-            names = {n: f for n, f in self._functions.items()}
-            for name, function in COMPILER.text_functions(lang, names=names).items():
+            for name, function in COMPILER.text_functions(lang, names=dict(self._functions)).items():
                 self._functions[name] = ScriptFunction(function, self._program)
 
     def get_functions(self) -> list[ScriptFunction]:
@@ -165,7 +164,7 @@ class CompilationUnit:
         return self._functions.get(name)
 
     def __getattr__(self, name: str) -> ScriptFunction:
-        found = self.__dict__.get("_functions", {}).get(name)
+        found: ScriptFunction | None = self.__dict__.get("_functions", {}).get(name)
         if found is None:
             raise UnknownAttributeError(f"the CompilationUnit defines no function {name!r}")
         return found

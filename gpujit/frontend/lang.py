@@ -125,6 +125,11 @@ def _unknown(node: ast.AST, parent: ast.AST, source: Source, file: str) -> Sourc
     return fail(f"'{type(node).__name__}' is not part of serialized TorchScript", source, at, file)
 
 
+def words(text: str) -> list[str]:
+    """The words of a text: how tables of many names are written."""
+    return text.split()
+
+
 # ------------------------------------------------------------------------------------ what a name can mean
 
 

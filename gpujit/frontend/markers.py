@@ -48,7 +48,7 @@ def annotate(the_type: Any, the_value: V) -> V:
     return the_value
 
 
-def isinstance(obj: Any, target_type: Any) -> bool:  # noqa: A001  # torch.jit's name
+def isinstance(obj: Any, target_type: Any) -> bool:  # torch.jit's name
     """Whether ``obj`` is of a type that may be a generic, such as ``List[int]``; elements are looked at."""
     if builtins.isinstance(target_type, tuple):
         return any(isinstance(obj, t) for t in target_type)
@@ -168,7 +168,9 @@ def declared_overloads(fn: Any) -> list[Any]:
     return [d for d in _DECLARED.get((fn.__module__, fn.__qualname__), []) if d is not fn]
 
 
-for _fn, _name in ((annotate, "annotate"), (isinstance, "isinstance"), (is_scripting, "is_scripting"),
-                   (is_tracing, "is_tracing"), (fork, "fork"), (wait, "wait"),
-                   (_unwrap_optional, "unwrap_optional")):  # fmt: skip
-    _fn._gpujit_special = _name  # type: ignore[attr-defined]
+_SPECIALS: tuple[tuple[Any, str], ...] = (
+    (annotate, "annotate"), (isinstance, "isinstance"), (is_scripting, "is_scripting"), (is_tracing, "is_tracing"),
+    (fork, "fork"), (wait, "wait"), (_unwrap_optional, "unwrap_optional"),
+)  # fmt: skip
+for _function, _name in _SPECIALS:
+    _function._gpujit_special = _name

@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.frontend.lang import OperatorName, PythonValue, Special
+from gpujit.frontend.lang import OperatorName, PythonValue, Special, words
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import BY_NAME
 from gpujit.ir.values import Device, parse_device
 from gpujit.ops import table
 
-_BUILTIN_NAMES = (
+_BUILTIN_NAMES = words(
     "len abs min max sum any all round divmod pow ord chr hex oct bin hash sorted int float bool complex str print "
     "range isinstance hasattr getattr enumerate zip reversed list tuple dict"
-).split()
+)
 _BUILTINS: dict[int, str] = {id(getattr(builtins, n)): n for n in _BUILTIN_NAMES}
 # Functions of ``torch.jit`` and of ``gpujit`` with a meaning of their own in scripted code.
 JIT_NAMES = frozenset(
@@ -92,12 +92,12 @@ def torch_path(obj: Any) -> str | None:
     if isinstance(obj, TorchPath):
         return obj._path
     if isinstance(obj, types.ModuleType):
-        name = obj.__name__
-        return "" if name == "torch" else name[6:] if name.startswith("torch.") else None
+        full = obj.__name__
+        return "" if full == "torch" else full[6:] if full.startswith("torch.") else None
     module = getattr(obj, "__module__", None) or ""
     if not isinstance(module, str):
         return None
-    name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
+    name: Any = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
     if not isinstance(name, str):
         return None
     if name.startswith("_VariableFunctionsClass."):

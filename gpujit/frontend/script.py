@@ -18,8 +18,17 @@ from functools import partial
 from typing import Any
 
 from gpujit.frontend import python_names as names_
-from gpujit.frontend.lang import FunctionRef, Inline, MethodRef, OperatorName, PythonValue, Special, TypeRef, fail, parse_python, range_of
-from gpujit.frontend.literals import NOT_LITERAL, literal, type_of_constant
+from gpujit.frontend.lang import (
+    FunctionRef,
+    Inline,
+    OperatorName,
+    PythonValue,
+    TypeRef,
+    fail,
+    parse_python,
+    range_of,
+)
+from gpujit.frontend.literals import NOT_LITERAL, literal
 from gpujit.frontend.script_classes import Classes
 from gpujit.frontend.script_module import Modules
 from gpujit.frontend.script_statements import ScriptEmitter
@@ -29,7 +38,7 @@ from gpujit.ir.graph import Graph, Value
 from gpujit.ir.module import Function
 from gpujit.ir.schema import Argument, Schema
 from gpujit.ir.source import Source
-from gpujit.ir.values import EnumValue, ScriptObject, is_int64
+from gpujit.ir.values import EnumValue, is_int64
 from gpujit.support.errors import SourceError
 
 Where = Callable[[str], SourceError]
@@ -108,7 +117,7 @@ def python_source(obj: Any) -> tuple[Source, ast.FunctionDef | ast.ClassDef]:
     if not isinstance(found, (ast.FunctionDef, ast.ClassDef)):
         raise SourceError(
             f"{getattr(obj, '__name__', obj)} is no function written with 'def'; lambdas and async functions are not "
-            f"part of TorchScript\n  File \"{filename}\", line {first}"
+            f'part of TorchScript\n  File "{filename}", line {first}'
         )
     return source, found
 
@@ -232,7 +241,7 @@ class Compiler:
                 raise fail(f"'{type(node).__name__}' is not expected here; only functions are defined", source, node)
             if node.name in found:
                 raise fail(f"{node.name!r} is defined twice", source, node)
-            full = f"{self_type.name}.{node.name}" if self_type is not None else self.unique(prefix, node.name)
+            full = f"{self_type.name}.{node.name}" if self_type is not None else f"{prefix}.{node.name}"
             resolver = ScriptResolver(self, scope, source, full)
             function = self.define(full, source, node, resolver, self_type, None)
             found[node.name] = function
@@ -393,16 +402,14 @@ class _Definition:
             value = (value,) * length
         if isinstance(value, (list, dict, set)):
             raise self.error(
-                "Mutable default parameters are not supported because Python binds them to the function and they persist "
-                "across function calls. As a workaround, make the default None and instantiate the mutable parameter "
-                f"within the body of the function. Got {type(value)} on parameter {name}",
+                "Mutable default parameters are not supported because Python binds them to the function and they "
+                "persist across function calls. As a workaround, make the default None and instantiate the mutable "
+                f"parameter within the body of the function. Got {type(value)} on parameter {name}",
                 written,
             )
         fitted = self.compiler.modules.constant_value(value, type_)
         if fitted is NotImplemented:
-            raise self.error(
-                f"Expected a default value of type {type_.annotation()} on parameter \"{name}\"", written
-            )
+            raise self.error(f'Expected a default value of type {type_.annotation()} on parameter "{name}"', written)
         return fitted
 
     def graph(self) -> Graph:
@@ -486,7 +493,7 @@ class ScriptResolver:
             t = self.compiler.classes.type_of_class(obj, quiet=True)
             if t is not None:
                 return TypeRef(t)
-        if isinstance(found, int) and not isinstance(found, bool) or isinstance(found, float):
+        if (isinstance(found, int) and not isinstance(found, bool)) or isinstance(found, float):
             return PythonValue(found)
         return found
 
@@ -509,8 +516,8 @@ class ScriptResolver:
         kind = type(obj).__name__
         if isinstance(obj, (list, dict, set)):
             return (
-                f"python value of type '{kind}' cannot be used as a value. Perhaps it is a closed over global variable? "
-                "If so, please consider passing it in as an argument or use a local varible instead."
+                f"python value of type '{kind}' cannot be used as a value. Perhaps it is a closed over global "
+                "variable? If so, please consider passing it in as an argument or use a local variable instead."
             )
         if isinstance(obj, types.FunctionType):
             return f"function '{obj.__name__}' is not called; functions are no values in TorchScript"
@@ -568,8 +575,7 @@ class ScriptResolver:
             if t is not None:
                 return TypeRef(t)
         if callable(obj) and not inspect.isclass(obj):
-            call = getattr(type(obj), "__call__", None)
-            if isinstance(call, types.FunctionType):
+            if isinstance(inspect.getattr_static(type(obj), "__call__", None), types.FunctionType):
                 raise error(
                     f"Python objects of class '{type(obj).__name__}' cannot be called; script the class, and make the "
                     "object inside"
@@ -672,5 +678,3 @@ def _boolean_dispatch(obj: Any) -> dict[str, Any] | None:
 
 
 COMPILER = Compiler()
-
-__all__ = ["COMPILER", "Compiler", "Inline", "MethodRef", "ScriptObject", "Special", "type_of_constant"]

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from gpujit.frontend.lang import FunctionRef, Items, MethodRef, OperatorName, PythonValue, TypeRef, Walk
+from gpujit.frontend.lang import FunctionRef, Items, MethodRef, PythonValue, Walk, words
 from gpujit.frontend.literals import literal
 from gpujit.frontend.python_names import NTUPLES
 from gpujit.frontend.script_conditions import ConditionEmitter
@@ -29,17 +29,19 @@ _OPERATORS: dict[str, str] = {
 _METHODS = {"len": "__len__", "abs": "__abs__", "str": "__str__", "hash": "__hash__", "sorted": "", "bool": "__bool__",
             "int": "__int__", "float": "__float__"}  # fmt: skip
 _STRING_METHODS = frozenset(
-    "upper lower capitalize title swapcase isalnum isalpha isdecimal isdigit isidentifier islower isnumeric "
-    "isprintable isspace istitle isupper find rfind index rindex count split rsplit splitlines partition rpartition "
-    "join strip lstrip rstrip replace startswith endswith ljust rjust center zfill expandtabs format".split()
+    words(
+        "upper lower capitalize title swapcase isalnum isalpha isdecimal isdigit isidentifier islower isnumeric "
+        "isprintable isspace istitle isupper find rfind index rindex count split rsplit splitlines partition "
+        "rpartition join strip lstrip rstrip replace startswith endswith ljust rjust center zfill expandtabs format"
+    )
 )
 # Methods that convert a tensor, by the dtype they convert to.
 TENSOR_CASTS: dict[str, str] = {
     "byte": "uint8", "char": "int8", "double": "float64", "float": "float32", "int": "int32", "long": "int64",
     "short": "int16", "bool": "bool", "half": "float16", "bfloat16": "bfloat16",
 }  # fmt: skip
-_LIST_METHODS = frozenset("append extend insert pop remove reverse sort clear copy count index".split())
-_DICT_METHODS = frozenset("keys values items get setdefault pop popitem update clear copy".split())
+_LIST_METHODS = frozenset(words("append extend insert pop remove reverse sort clear copy count index"))
+_DICT_METHODS = frozenset(words("keys values items get setdefault pop popitem update clear copy"))
 
 
 class BuiltinEmitter(ConditionEmitter, IndexEmitter):
@@ -170,7 +172,8 @@ class BuiltinEmitter(ConditionEmitter, IndexEmitter):
         for i, v in enumerate(positional):
             if not T.is_subtype(v.type, T.INT):
                 raise self.error(
-                    f"all inputs of range must be ints, found {v.type.annotation()} in argument {i}; write int(...)", node
+                    f"all inputs of range must be ints, found {v.type.annotation()} in argument {i}; write int(...)",
+                    node,
                 )
         zero, one = self.constant(0, T.INT, node), self.constant(1, T.INT, node)
         if len(positional) == 1:
@@ -376,7 +379,7 @@ class BuiltinEmitter(ConditionEmitter, IndexEmitter):
             known = _LIST_METHODS
         elif isinstance(t, T.DictType):
             known = _DICT_METHODS
-        if known is not None and name not in known or not table.by_name(f"aten::{name}") and name != "tolist":
+        if (known is not None and name not in known) or (not table.by_name(f"aten::{name}") and name != "tolist"):
             raise self.error(f"'{t.annotation()}' object has no attribute or method '{name}'", node)
         if name == "tolist":
             raise self.error(
@@ -463,9 +466,7 @@ class BuiltinEmitter(ConditionEmitter, IndexEmitter):
     def implicit_conversion(self, found: T.Type, wanted: T.Type) -> str | None: ...
 
     @abstractmethod
-    def converted(
-        self, value: Value, wanted: T.Type, node: ast.AST, *, implicit: bool = False
-    ) -> Value | None: ...
+    def converted(self, value: Value, wanted: T.Type, node: ast.AST, *, implicit: bool = False) -> Value | None: ...
 
     @abstractmethod
     def tolist_as(self, type_: T.Type, source: ast.expr, node: ast.AST) -> Value | None: ...
@@ -490,5 +491,3 @@ _SPECIALS: dict[str, Callable[..., Any]] = {
     "unwrap_optional": lambda self, node, hint: self.operator_call("aten::_unwrap_optional", node, 0),
     "device": BuiltinEmitter.device_call, "Size": BuiltinEmitter.size_call,
 }  # fmt: skip
-
-__all__ = ["BuiltinEmitter", "OperatorName", "TypeRef"]

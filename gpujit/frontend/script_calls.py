@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gpujit.frontend.lang import (
@@ -327,7 +327,8 @@ class ScriptCallEmitter(BuiltinEmitter):
         plain = wanted.element if isinstance(wanted, T.OptionalType) else wanted
         if isinstance(found, T.TensorType):
             return overloads.FROM_TENSOR.get(plain)
-        return {T.FLOAT: "aten::Float.Scalar", T.INT: "aten::Int.Scalar"}.get(plain) if found == T.NUMBER else None
+        numbers: dict[T.Type, str] = {T.FLOAT: "aten::Float.Scalar", T.INT: "aten::Int.Scalar"}
+        return numbers.get(plain) if found == T.NUMBER else None
 
     def converted(self, value: Value, wanted: T.Type, node: ast.AST, *, implicit: bool = False) -> Value | None:
         """The value as its place wants it: tuples element by element, a tuple as a list; None when it does not fit.
@@ -402,6 +403,3 @@ def _fits_literal(node: ast.expr, wanted: T.Type) -> bool:
     """Whether a literal may be of the type its parameter has, so that its parts take their types from it."""
     kind = {ast.List: T.ListType, ast.Dict: T.DictType, ast.Tuple: T.TupleType}[type(node)]
     return not wanted.has_var and any(isinstance(m, kind) for m in T.members_of(wanted))
-
-
-__all__ = ["Callable", "ScriptCallEmitter"]

@@ -5,21 +5,17 @@ from __future__ import annotations
 import ast
 import dataclasses
 import enum
-import inspect
-import textwrap
 import types
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from gpujit.frontend import script_contexts
-from gpujit.frontend.lang import fail
 from gpujit.frontend.markers import declared_overloads
 from gpujit.frontend.python_names import TorchPath, torch_path
 from gpujit.ir import types as T
 from gpujit.ir.graph import Value
 from gpujit.ir.module import Function
 from gpujit.ir.schema import Argument, Schema
-from gpujit.ir.source import Source
 from gpujit.support.errors import SourceError
 
 if TYPE_CHECKING:
@@ -111,9 +107,7 @@ class Classes:
         reader = self.reader(cls)
         at = ast.Pass()
         at.lineno, at.col_offset, at.end_lineno, at.end_col_offset = 1, 0, 1, 1
-        fields = [
-            reader.of_object(annotations[f], at) if f in annotations else T.TENSOR for f in cls._fields
-        ]
+        fields = [reader.of_object(annotations[f], at) if f in annotations else T.TENSOR for f in cls._fields]
         result = T.TupleType(tuple(fields), self.compiler.qualified(cls), tuple(cls._fields))
         self.types[cls] = result
         self.defaults[result.name] = dict(getattr(cls, "_field_defaults", {}))
@@ -176,7 +170,7 @@ class Classes:
         generated = _dataclass_methods(cls) if dataclasses.is_dataclass(cls) else {}
         for name, member in vars(cls).items():
             if isinstance(member, types.FunctionType):
-                if name in generated or dataclasses.is_dataclass(cls) and name in ("__repr__", "__replace__"):
+                if name in generated or (dataclasses.is_dataclass(cls) and name in ("__repr__", "__replace__")):
                     continue
                 functions[name] = member
             elif isinstance(member, staticmethod):
@@ -354,8 +348,8 @@ def _dataclass_methods(cls: type) -> dict[str, Any]:
     for f in fields:
         if f.kw_only or f.default_factory is not dataclasses.MISSING:
             raise SourceError(
-                f"dataclass {cls.__name__}, field {f.name!r}: keyword-only fields and default factories are not part of "
-                "TorchScript; give the value when the object is made"
+                f"dataclass {cls.__name__}, field {f.name!r}: keyword-only fields and default factories are not part "
+                "of TorchScript; give the value when the object is made"
             )
         names[f"_type_{f.name}"] = f.type
         default = ""
@@ -375,7 +369,9 @@ def _dataclass_methods(cls: type) -> dict[str, Any]:
     if params.eq:
         both = " and ".join(f"self.{f.name} == other.{f.name}" for f in fields if f.compare) or "True"
         found["__eq__"] = _Generated(f"def __eq__(self, other: _self_type) -> bool:\n    return {both}\n", names)
-        found["__ne__"] = _Generated("def __ne__(self, other: _self_type) -> bool:\n    return not self == other\n", names)
+        found["__ne__"] = _Generated(
+            "def __ne__(self, other: _self_type) -> bool:\n    return not self == other\n", names
+        )
     if params.order:
         for method, op, equal in (("__lt__", "<", "False"), ("__le__", "<", "True"), ("__gt__", ">", "False"),
                                   ("__ge__", ">", "True")):  # fmt: skip
@@ -387,6 +383,3 @@ def _dataclass_methods(cls: type) -> dict[str, Any]:
             text = f"def {method}(self, other: _self_type) -> bool:\n{steps}    return {equal}\n"
             found[method] = _Generated(text, names)
     return found
-
-
-__all__ = ["ClassInfo", "Classes", "Source", "fail", "inspect", "textwrap"]

@@ -137,8 +137,9 @@ class ConditionEmitter(OperatorEmitter):
         result = self.call_value("aten::__isnot__" if is_not else "aten::__is__", [value, none], node)
         some = T.union(m for m in T.members_of(value.type) if m != T.NONE) if value.type != T.ANY else T.ANY
         if isinstance(left, ast.Name) and value.type != T.ANY:
-            yes, no = ({left.id: some}, {left.id: T.NONE}) if is_not else ({left.id: T.NONE}, {left.id: some})
-            return Condition(result, None, yes, no)
+            if_some: dict[str, T.Type] = {left.id: some}
+            if_none: dict[str, T.Type] = {left.id: T.NONE}
+            return Condition(result, None, *((if_some, if_none) if is_not else (if_none, if_some)))
         return Condition(result)
 
     def special_condition(self, node: ast.Call) -> Condition | None:

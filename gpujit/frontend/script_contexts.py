@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpujit import ops  # noqa: F401  # the module that scripted code names below
+from gpujit import ops  # the module that scripted code names below
 
 
 class no_grad:  # noqa: N801  # torch's name

@@ -147,7 +147,9 @@ class IndexEmitter(OperatorEmitter):
             known = len(found)
             tensor, dim = self.index_part(tensor, dim, part, found, node, -1)
             if len(found) > known:
-                raise self.error("Ellipses followed by tensor indexing is currently not supported; write the slices out", node)
+                raise self.error(
+                    "Ellipses followed by tensor indexing is currently not supported; write the slices out", node
+                )
         if not found:
             return tensor, None
         none = self.constant(None, T.NONE, node)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from gpujit.frontend import python_names as names_
-from gpujit.frontend.lang import FunctionRef, Inline, Items, PythonValue, fail
+from gpujit.frontend.lang import FunctionRef, Inline, Items, OperatorName, PythonValue, words
 from gpujit.frontend.markers import declared_overloads
 from gpujit.frontend.script_types import is_final
 from gpujit.ir import types as T
@@ -34,10 +34,12 @@ _SEQUENCES = ("ModuleList", "Sequential", "ParameterList")
 _MAPPINGS = ("ModuleDict", "ParameterDict")
 # What nn.Module keeps for itself.
 _INTERNAL = frozenset(
-    "_parameters _buffers _modules _non_persistent_buffers_set _backward_pre_hooks _backward_hooks _forward_hooks "
-    "_forward_hooks_with_kwargs _forward_hooks_always_called _forward_pre_hooks _forward_pre_hooks_with_kwargs "
-    "_state_dict_hooks _state_dict_pre_hooks _load_state_dict_pre_hooks _load_state_dict_post_hooks _version "
-    "dump_patches __dict__ __annotations__ _compiled_call_impl call_super_init".split()
+    words(
+        "_parameters _buffers _modules _non_persistent_buffers_set _backward_pre_hooks _backward_hooks _forward_hooks "
+        "_forward_hooks_with_kwargs _forward_hooks_always_called _forward_pre_hooks _forward_pre_hooks_with_kwargs "
+        "_state_dict_hooks _state_dict_pre_hooks _load_state_dict_pre_hooks _load_state_dict_post_hooks _version "
+        "dump_patches __dict__ __annotations__ _compiled_call_impl call_super_init"
+    )
 )
 _WALKERS = ("children", "named_children", "modules", "named_modules", "parameters", "named_parameters", "buffers",
             "named_buffers")  # fmt: skip
@@ -73,7 +75,7 @@ class Modules:
         Raises SourceError for code that does not compile; attributes without a type fail only where they are used.
         """
         done: dict[int, ScriptObject] = {}
-        root = self.object_of(module, convert, done, ())
+        root: ScriptObject = self.object_of(module, convert, done, ())
         for made in done.values():
             self.compile_entry_points(made.type, made is root)
         return root
@@ -87,7 +89,7 @@ class Modules:
         for name, fn in info.functions.items():
             exported = modifier(fn) == "export"
             is_forward = name == "forward" and not modifier(fn) and not _is_unimplemented(fn)
-            if exported or (is_forward and (is_root or True)):
+            if exported or (is_forward):
                 method = t.methods.get(name) or self.make_method(t, name, SourceError)
                 if method is not None and (exported or is_root or not self.is_container(info)):
                     self.compiler.compile(method)
@@ -114,9 +116,7 @@ class Modules:
         done[id(module)] = result
         return result
 
-    def type_of(
-        self, module: Any, children: dict[str, Any], convert: Convert
-    ) -> tuple[T.ClassType, list[Any]]:
+    def type_of(self, module: Any, children: dict[str, Any], convert: Convert) -> tuple[T.ClassType, list[Any]]:
         """The type of a module, made or found, and its attributes' values in slot order."""
         cls = type(module)
         draft = _Draft(self, module, children)
@@ -182,7 +182,10 @@ class Modules:
             if isinstance(keys, T.ListType) and isinstance(items, T.ListType):
                 return T.DictType(keys.element, items.element)
             return keys if isinstance(keys, str) else str(items)
-        return f"(This attribute exists on the Python module, but we failed to convert Python type: '{type(value).__name__}' to a TorchScript type.)"
+        return (
+            "(This attribute exists on the Python module, but we failed to convert Python type: "
+            f"'{type(value).__name__}' to a TorchScript type.)"
+        )
 
     def common(self, values: list[Any], empty: str, make: Callable[[T.Type], T.Type]) -> T.Type | str:
         if not values:
@@ -333,7 +336,7 @@ class Modules:
         if isinstance(static, staticmethod):
             return FunctionRef(self.compiler.function(static.__func__))
         if static is not None and not callable(static) and not isinstance(static, property):
-            return emitter_constant(resolver, emitter, static, node)
+            return resolver.value_of_object(emitter, static, node)
         return None
 
     def overloads_of(self, t: Any, name: str, fn: Any) -> list[Function]:
@@ -483,6 +486,7 @@ class _Draft:
         if isinstance(found, str):
             fn = getattr(value, "_gpujit_function", value)
             plain = isinstance(value, (types.FunctionType, types.BuiltinFunctionType)) or isinstance(fn, Function)
+            plain = plain or isinstance(names_.meaning_of(value), OperatorName)
             if plain:
                 self.callables[name] = value
             else:
@@ -499,7 +503,7 @@ class _Draft:
             at.lineno, at.col_offset, at.end_lineno, at.end_col_offset = 1, 0, 1, 1
             reader = self.owner.compiler.classes.reader(_declaring(self.reader_class, name))
             type_ = reader.of_object(args[0], at)
-        if is_tensor(value) or value is None and name in self.attributes:
+        if is_tensor(value) or (value is None and name in self.attributes):
             self.add(name, value, None)
             return
         if type_ is None:
@@ -599,11 +603,3 @@ def _is_unimplemented(fn: Any) -> bool:
 def is_tensor(value: Any) -> bool:
     """Whether a live object is a tensor: an array, or what says it is one."""
     return not inspect.isclass(value) and hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "ndim")
-
-
-def emitter_constant(resolver: Any, emitter: Any, obj: Any, node: ast.AST) -> Any:
-    """A class attribute of a module as a constant; None when it cannot be one."""
-    return resolver.value_of_object(emitter, obj, node)
-
-
-__all__ = ["ModuleInfo", "Modules", "fail"]

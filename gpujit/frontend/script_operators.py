@@ -5,14 +5,18 @@ from __future__ import annotations
 import ast
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from gpujit.frontend.emit import Emitter
+from gpujit.frontend.emit_base import Resolver
 from gpujit.frontend.lang import Items, Walk
 from gpujit.frontend.literals import type_of_constant
 from gpujit.ir import types as T
 from gpujit.ir.graph import Value
+from gpujit.ir.module import Function
+from gpujit.ir.schema import Schema
 from gpujit.ir.values import is_int64
+from gpujit.support.errors import SourceError
 
 BINARY: dict[type, tuple[str, str]] = {
     ast.Add: ("aten::add", "__add__"), ast.Sub: ("aten::sub", "__sub__"), ast.Mult: ("aten::mul", "__mul__"),
@@ -41,10 +45,52 @@ _INSTEAD = {
 }  # fmt: skip
 
 
+class ScriptNames(Resolver, Protocol):
+    """What the emitter of live code asks about names besides. See ScriptResolver, which says what each gives."""
+
+    compiler: Any
+    types: Any
+
+    def value_of_object(self, emitter: Any, obj: Any, node: ast.AST) -> Value | None: ...
+
+    def why_no_value(self, obj: Any) -> str: ...
+
+    def python_attribute(self, emitter: Any, obj: Any, name: str, node: ast.AST) -> Any: ...
+
+    def callable_meaning(self, emitter: Any, obj: Any, node: ast.Call) -> Any: ...
+
+    def compile(self, function: Function, where: Callable[[str], SourceError]) -> None: ...
+
+    def lazy_methods(self, t: T.Type) -> Iterable[str]: ...
+
+    def method(self, t: Any, name: str, where: Callable[[str], SourceError]) -> Function: ...
+
+    def method_overloads(self, t: Any, name: str) -> list[Function]: ...
+
+    def static_method(self, t: T.ClassType, name: str) -> Function | None: ...
+
+    def named_tuple_schema(self, t: T.TupleType) -> Schema: ...
+
+    def declared_attribute(self, t: T.ClassType, name: str) -> T.Type | None: ...
+
+    def ensure_attribute(
+        self, t: T.ClassType, name: str, value: Value, function: str, where: Callable[[str], SourceError]
+    ) -> None: ...
+
+    def missing_attribute(self, t: Any, name: str) -> str: ...
+
+    def container_items(self, emitter: Any, value: Value, node: ast.AST) -> dict[str, Any] | None: ...
+
+    def iterates_names(self, t: T.ClassType) -> bool: ...
+
+    def object_member(self, emitter: Any, owner: Value, name: str, node: ast.AST) -> Any: ...
+
+
 class OperatorEmitter(Emitter):
     """Emits operators. ``original`` maps values narrowed by a condition to what they were."""
 
     original: dict[Value, Value]
+    resolver: ScriptNames
 
     def meaning(self, node: ast.expr, hint: T.Type | None, unpack: int = 0) -> Any:
         handler = _HANDLERS.get(type(node))
@@ -154,7 +200,9 @@ class OperatorEmitter(Emitter):
         value = self.expression(operand)
         if isinstance(node.op, ast.UAdd):
             raise self.error("unary '+' is not part of TorchScript; leave it away", node)
-        name, method = ("aten::neg", "__neg__") if isinstance(node.op, ast.USub) else ("aten::bitwise_not", "__invert__")
+        name, method = (
+            ("aten::neg", "__neg__") if isinstance(node.op, ast.USub) else ("aten::bitwise_not", "__invert__")
+        )
         if self.has_method(value, method):
             return self.call_named(value, method, [], node)
         return self.call_value(name, [value], node)
@@ -203,9 +251,7 @@ class OperatorEmitter(Emitter):
         first = self.relate(node.ops[0], self.expression(node.left), middle, node)
         return self.chain(first, middle, node.ops[1:], node.comparators[1:], node)
 
-    def chain(
-        self, so_far: Value, left: Value, ops: list[ast.cmpop], rest: list[ast.expr], node: ast.Compare
-    ) -> Value:
+    def chain(self, so_far: Value, left: Value, ops: list[ast.cmpop], rest: list[ast.expr], node: ast.Compare) -> Value:
         def more() -> Value:
             right = self.expression(rest[0])
             value = self.relate(ops[0], left, right, node)
@@ -325,6 +371,15 @@ class OperatorEmitter(Emitter):
 
     @abstractmethod
     def choose(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value], node: ast.AST) -> Value: ...
+
+    @abstractmethod
+    def condition_of(self, node: ast.expr) -> Any: ...
+
+    @abstractmethod
+    def refine(self, types: dict[str, T.Type], at: ast.AST) -> None: ...
+
+    @abstractmethod
+    def has_attribute(self, node: ast.Call) -> bool: ...
 
     @abstractmethod
     def truth(self, value: Value, node: ast.AST) -> Value: ...

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpujit.frontend import flow
 from gpujit.frontend.emit import prune
-from gpujit.frontend.lang import Items, MethodRef, Walk, range_of
+from gpujit.frontend.lang import Items, Walk, range_of
 from gpujit.frontend.literals import INT_MAX
 from gpujit.frontend.script_calls import ScriptCallEmitter
 from gpujit.ir import types as T
@@ -117,9 +117,7 @@ class ScriptEmitter(ScriptCallEmitter):
 
     def end_of_function(self, s: ast.stmt) -> bool:
         if self.declared is not None and self.declared != T.NONE:
-            raise self.error(
-                "Function was not annotated as having type None, but does not return along all paths", s
-            )
+            raise self.error("Function was not annotated as having type None, but does not return along all paths", s)
         self.leave_function(self.constant(None, T.NONE, s), s)
         return True
 
@@ -266,7 +264,7 @@ class ScriptEmitter(ScriptCallEmitter):
                 going_on = [scope.get(name) for scope, end in zip(scopes, ends, strict=True) if not end]
                 known_types = [v.type for v in going_on if isinstance(v, Value)]
                 narrowed = T.unify(known_types[0], known_types[-1]) if known_types else None
-                if narrowed is not None and narrowed != old.type:
+                if isinstance(old, Value) and narrowed is not None and narrowed != old.type:
                     refined[name] = narrowed
                 continue
             # Assigned on one side at least: the other may hand over what a condition said about the name.
@@ -371,6 +369,9 @@ class ScriptEmitter(ScriptCallEmitter):
 
                 def rest(i: int = i) -> bool:
                     self.scope.pop("@skip", None)
+                    for name in flow.targets_of(s.target):
+                        # Each element may be of another type.
+                        self.frames[-1].pop(name, None)
                     return self.unroll(s, items[i + 1 :])
 
                 self.fork_flow(skip, lambda: True, rest, s)
@@ -463,9 +464,7 @@ class ScriptEmitter(ScriptCallEmitter):
             if test is None:
                 again = self.call_value("aten::__not__", [stop], s)
             else:
-                again = self.choose(
-                    stop, lambda: self.constant(False, T.BOOL, s), lambda: self.condition(test), s
-                )
+                again = self.choose(stop, lambda: self.constant(False, T.BOOL, s), lambda: self.condition(test), s)
         elif test is None or (left and "@skip" not in self.scope):
             again = self.constant(True, T.BOOL, s)
         else:
@@ -737,5 +736,3 @@ _STATEMENTS: dict[type, Callable[[ScriptEmitter, Any], bool | None]] = {
     ast.Assert: ScriptEmitter.assert_, ast.Break: ScriptEmitter.break_, ast.Continue: ScriptEmitter.break_,
     ast.Pass: lambda emitter, s: False, ast.Delete: ScriptEmitter.delete,
 }  # fmt: skip
-
-__all__ = ["MethodRef", "ScriptEmitter"]

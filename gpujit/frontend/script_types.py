@@ -6,7 +6,7 @@ import ast
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -139,7 +139,7 @@ class TypeReader:
             simple = None
         if simple is not None:
             return simple
-        if obj in (typing.List, typing.Dict, typing.Tuple, typing.Optional, typing.Union, list, dict, tuple):
+        if obj in (list, dict, tuple, typing.Optional, typing.Union, list, dict, tuple):
             name = getattr(obj, "_name", None) or getattr(obj, "__name__", None) or str(obj)
             raise self.error(f"Attempted to use {name} without a contained type. Please add a contained type", node)
         marker = getattr(obj, "_gpujit_type", None)
@@ -171,11 +171,11 @@ class TypeReader:
 
 def _generic_kind(base: Any) -> str | None:
     """The constructor a generic's base names: ``List``, ``Dict`` and so on."""
-    if base in (list, typing.List):
+    if base in (list, list):
         return "List"
-    if base in (dict, typing.Dict):
+    if base in (dict, dict):
         return "Dict"
-    if base in (tuple, typing.Tuple):
+    if base in (tuple, tuple):
         return "Tuple"
     if base in (typing.Union, types.UnionType):
         return "Union"
@@ -198,6 +198,3 @@ def is_final(annotation: Any) -> bool:
     if isinstance(annotation, str):
         return annotation.split("[")[0].rpartition(".")[2] == "Final"
     return annotation is typing.Final or typing.get_origin(annotation) is typing.Final
-
-
-Names = Mapping[str, Any]

@@ -21,8 +21,9 @@ import numpy as np
 
 import gpujit
 from gpujit.frontend.python_names import TorchPath
+from tests.frontend import small_nn
 
-TOPICS = ("flow", "numbers", "strings", "containers", "types", "classes", "tensors", "functions", "refused")
+TOPICS = ("flow", "numbers", "strings", "containers", "types", "classes", "tensors", "functions", "refused", "modules")
 EXPECTED = Path(__file__).with_name("language_expected.json")
 
 
@@ -61,10 +62,26 @@ def all_snippets() -> list[Snippet]:
 # -------------------------------------------------------------------------------------------------------- making them
 
 
+class _Eager(TorchPath):
+    """A function of torch that snippets call while their module is made."""
+
+    def __init__(self, path: str, call: Any) -> None:
+        super().__init__(path)
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+
 class TorchAlias:
     """``torch`` for snippets where there is no torch: names of the language lead to gpujit's."""
 
     jit = gpujit
+    nn = small_nn
+    tensor = _Eager("tensor", lambda values: np.array(values, dtype="float32"))
+    ones = _Eager("ones", lambda *shape: np.ones(shape, dtype="float32"))
+    zeros = _Eager("zeros", lambda *shape: np.zeros(shape, dtype="float32"))
+    relu = _Eager("relu", lambda x: np.maximum(x, 0))
 
     def __getattr__(self, name: str) -> Any:
         return TorchPath(name)
@@ -131,7 +148,9 @@ def same(got: Any, want: Any) -> bool:
     if isinstance(want, float) or isinstance(got, float):
         if type(got) is not type(want):
             return False
-        return got == want or (math.isnan(got) and math.isnan(want)) or math.isclose(got, want, rel_tol=2e-5, abs_tol=1e-7)
+        return (
+            got == want or (math.isnan(got) and math.isnan(want)) or math.isclose(got, want, rel_tol=2e-5, abs_tol=1e-7)
+        )
     if isinstance(want, list):
         return isinstance(got, list) and len(got) == len(want) and all(map(same, got, want))
     if isinstance(want, dict):

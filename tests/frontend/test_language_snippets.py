@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import warnings
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_outcomes_are_those_of_pytorch(name: str) -> None:
 def test_refusals_name_the_line_and_the_reason(name: str) -> None:
     got = outcome(SNIPPETS[name], language.TorchAlias())
     first = got["refused"].split("\n")[0]
-    assert len(first) > 10 and "File \"" in got["refused"], got["refused"]
+    assert len(first) > 10 and 'File "' in got["refused"], got["refused"]
 
 
 @pytest.mark.parametrize("name", [n for n, o in EXPECTED.items() if isinstance(o, list)])
@@ -100,6 +101,9 @@ def test_programs_written_with_torch_itself(name: str) -> None:
     torch = pytest.importorskip("torch")
     from tests.frontend import make_language_expected
 
-    want = make_language_expected.outcome(SNIPPETS[name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = make_language_expected.outcome(SNIPPETS[name])
+        got = outcome(SNIPPETS[name], torch)
     assert isinstance(want, dict) == isinstance(EXPECTED[name], dict)
-    check(outcome(SNIPPETS[name], torch), want)
+    check(got, want)
