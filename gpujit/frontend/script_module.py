@@ -602,4 +602,6 @@ def _is_unimplemented(fn: Any) -> bool:
 
 def is_tensor(value: Any) -> bool:
     """Whether a live object is a tensor: an array, or what says it is one."""
-    return not inspect.isclass(value) and hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "ndim")
+    if inspect.isclass(value) or isinstance(value, names_.TorchPath):
+        return False
+    return hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "ndim")
