@@ -34,7 +34,7 @@ _PUBLIC = {
     "unused": "gpujit.frontend.markers",
     "wait": "gpujit.frontend.markers",
     "fuse": "gpujit.fuser.decorator",
-    "manual_seed": "gpujit.ops.random",
+    "manual_seed": "gpujit.ops.families.random.random",
     "op": "gpujit.ops.user",
     "remove_op": "gpujit.ops.user",
     "GpujitError": "gpujit.support.errors",
@@ -52,9 +52,13 @@ _HABITS = {
     "_overload_method": "gpujit.frontend.markers",
 }
 
-__all__ = ["__version__", *_PUBLIC]
+# Packages that are reached as attributes.
+_PACKAGES = ("nn", "ops")
+
+__all__ = ["__version__", *_PACKAGES, *_PUBLIC]
 
 if TYPE_CHECKING:
+    from gpujit import nn, ops
     from gpujit.api import (
         ScriptMethod,
         ScriptModule,
@@ -81,22 +85,24 @@ if TYPE_CHECKING:
         wait,
     )
     from gpujit.fuser.decorator import fuse
-    from gpujit.ops.random import manual_seed
+    from gpujit.ops.families.random.random import manual_seed
     from gpujit.ops.user import op, remove_op
     from gpujit.scripting import CompilationUnit, ScriptFunction, script, script_if_tracing
     from gpujit.support.errors import ArgumentError, Error, GpujitError, LoadError, OpError, ScriptRuntimeError
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _PACKAGES:
+        return import_module(f"gpujit.{name}")
     home = _PUBLIC.get(name) or _HABITS.get(name)
     if home is None:
         raise AttributeError(f"module 'gpujit' has no attribute {name!r}")
-    from importlib import import_module
-
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted({*globals(), *_PACKAGES, *_PUBLIC})

@@ -14,10 +14,10 @@ from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function, named_modules, submodules
 from gpujit.ir.schema import Schema
 from gpujit.ir.values import Device, ScriptObject, parse_device
-from gpujit.ops import quantized
-from gpujit.passes.convert_dtype import convert_dtype, convert_weights, floating_dtype
+from gpujit.ops.families.quantized import main as quantized
 from gpujit.passes.device import remap_devices
-from gpujit.passes.frozen_methods import FrozenFunction, frozen_methods
+from gpujit.passes.freeze.convert_dtype import convert_dtype, convert_weights, floating_dtype
+from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
 from gpujit.passes.inline import inlined
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.values import bind_arguments, convert_attribute
@@ -490,8 +490,8 @@ def freeze(
     call through an interface whose object may change.
     """
     # Loading and running need no passes, which take longer to import than all the rest.
-    from gpujit.passes.freeze import freeze_object
-    from gpujit.passes.frozen import clean, optimize_frozen
+    from gpujit.passes.freeze.main import freeze_object
+    from gpujit.passes.freeze.optimise import clean, optimize_frozen
 
     object_ = _module_object(mod, "freeze")
     program = _Program(np)
@@ -512,7 +512,7 @@ def run_frozen_optimizations(
         preserved_methods: methods to optimise besides ``forward``.
     Raises FreezeError when the module is not frozen or has no such method.
     """
-    from gpujit.passes.frozen import optimize_frozen
+    from gpujit.passes.freeze.optimise import optimize_frozen
 
     object_ = _module_object(mod, "run_frozen_optimizations")
     methods = object_.type.methods

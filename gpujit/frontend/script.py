@@ -21,6 +21,7 @@ from gpujit.frontend import python_names as names_
 from gpujit.frontend.lang import (
     FunctionRef,
     Inline,
+    Namespace,
     OperatorName,
     PythonValue,
     TypeRef,
@@ -39,6 +40,8 @@ from gpujit.ir.module import Function
 from gpujit.ir.schema import Argument, Schema
 from gpujit.ir.source import Source
 from gpujit.ir.values import EnumValue, is_int64
+from gpujit.ops import table
+from gpujit.ops.calls import PREFIXES
 from gpujit.support.errors import SourceError
 
 Where = Callable[[str], SourceError]
@@ -528,6 +531,10 @@ class ScriptResolver:
         """What ``obj.name`` means for a live object."""
         if names_.is_gpujit_ops(obj):
             found = names_.torch_meaning(name, names_.TorchPath(name))
+            if name in PREFIXES:
+                return PythonValue(names_.TorchPath(name))
+            if found is None and any(op.name.startswith(f"{name}::") for op in table.registered()):
+                return Namespace(name)
             if found is not None:
                 return PythonValue(found) if isinstance(found, (int, float)) else found
             raise emitter.error(f"gpujit.ops has no operator {name!r}", node)
@@ -669,6 +676,11 @@ class ScriptResolver:
 
 
 def _boolean_dispatch(obj: Any) -> dict[str, Any] | None:
+    if type(obj).__name__ == "BooleanDispatch":
+        return {
+            "arg_name": obj.argument, "index": obj.position, "default": obj.default, "if_true": obj.if_true,
+            "if_false": obj.if_false,
+        }  # fmt: skip
     table: Any = getattr(sys.modules.get("torch._jit_internal"), "boolean_dispatched", None)
     try:
         found: dict[str, Any] | None = None if table is None else table.get(obj)

@@ -185,7 +185,7 @@ def _generic_kind(base: Any) -> str | None:
         return "Literal"
     if base is typing.Final or getattr(base, "_gpujit_final", False):
         return "Final"
-    if type(base).__name__ == "BroadcastingListCls":
+    if type(base).__name__ in ("BroadcastingListCls", "BroadcastingList"):
         return "List"
     if isinstance(base, TorchPath):
         return base._path.rpartition(".")[2]

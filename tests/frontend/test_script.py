@@ -172,7 +172,7 @@ def test_overloads_are_chosen_by_argument_types() -> None:
 
 
 @gpujit._overload
-def double(x: int) -> int:  # noqa: F811
+def double(x: int) -> int:
     pass
 
 
