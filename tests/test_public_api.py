@@ -15,6 +15,7 @@ PUBLIC = [
     "GpujitError",
     "LoadError",
     "OpError",
+    "SaveError",
     "ScriptMethod",
     "ScriptModule",
     "ScriptRuntimeError",
@@ -30,12 +31,14 @@ PUBLIC = [
     "optimize_for_inference",
     "remove_op",
     "run_frozen_optimizations",
+    "save",
 ]
 MODULE = [
     "bfloat16",
     "buffers",
     "children",
     "code",
+    "code_with_constants",
     "double",
     "eval",
     "explain",
@@ -51,6 +54,8 @@ MODULE = [
     "named_parameters",
     "original_name",
     "parameters",
+    "save",
+    "save_to_buffer",
     "state_dict",
     "to",
     "train",
@@ -64,6 +69,7 @@ def test_public_names_are_exactly_these() -> None:
     assert sorted(n for n in vars(gpujit.ScriptModule) if not n.startswith("_")) == MODULE
     assert sorted(n for n in vars(gpujit.ScriptMethod) if not n.startswith("_")) == [
         "code",
+        "code_with_constants",
         "explain",
         "graph",
         "inlined_graph",
