@@ -49,7 +49,7 @@ class Module:
         raise NotImplementedError(f"module {type(self).__name__} has no forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return hooks.run(self, args, kwargs)
+        return hooks.call(self, args, kwargs)
 
     # ------------------------------------------------------------------------------------ attributes
 
