@@ -16,6 +16,24 @@ _PUBLIC = {
     "run_frozen_optimizations": "gpujit.api",
     "ScriptModule": "gpujit.api",
     "ScriptMethod": "gpujit.api",
+    "script": "gpujit.scripting",
+    "script_if_tracing": "gpujit.scripting",
+    "CompilationUnit": "gpujit.scripting",
+    "ScriptFunction": "gpujit.scripting",
+    "Attribute": "gpujit.frontend.markers",
+    "Final": "gpujit.frontend.markers",
+    "Future": "gpujit.frontend.markers",
+    "Tensor": "gpujit.frontend.markers",
+    "annotate": "gpujit.frontend.markers",
+    "export": "gpujit.frontend.markers",
+    "fork": "gpujit.frontend.markers",
+    "ignore": "gpujit.frontend.markers",
+    "interface": "gpujit.frontend.markers",
+    "is_scripting": "gpujit.frontend.markers",
+    "is_tracing": "gpujit.frontend.markers",
+    "isinstance": "gpujit.frontend.markers",
+    "unused": "gpujit.frontend.markers",
+    "wait": "gpujit.frontend.markers",
     "fuse": "gpujit.fuser.decorator",
     "manual_seed": "gpujit.ops.families.random.random",
     "op": "gpujit.ops.user",
@@ -27,6 +45,13 @@ _PUBLIC = {
     "SaveError": "gpujit.support.errors",
     "ScriptRuntimeError": "gpujit.support.errors",
     "Error": "gpujit.support.errors",
+}
+
+# Names of torch.jit that programs use although they are not public there.
+_HABITS = {
+    "_unwrap_optional": "gpujit.frontend.markers",
+    "_overload": "gpujit.frontend.markers",
+    "_overload_method": "gpujit.frontend.markers",
 }
 
 # Packages that are reached as attributes.
@@ -46,9 +71,26 @@ if TYPE_CHECKING:
         run_frozen_optimizations,
         save,
     )
+    from gpujit.frontend.markers import (
+        Attribute,
+        Final,
+        Future,
+        Tensor,
+        annotate,
+        export,
+        fork,
+        ignore,
+        interface,
+        is_scripting,
+        is_tracing,
+        isinstance,
+        unused,
+        wait,
+    )
     from gpujit.fuser.decorator import fuse
     from gpujit.ops.families.random.random import manual_seed
     from gpujit.ops.user import op, remove_op
+    from gpujit.scripting import CompilationUnit, ScriptFunction, script, script_if_tracing
     from gpujit.support.errors import (
         ArgumentError,
         Error,
@@ -65,7 +107,7 @@ def __getattr__(name: str) -> Any:
 
     if name in _PACKAGES:
         return import_module(f"gpujit.{name}")
-    home = _PUBLIC.get(name)
+    home = _PUBLIC.get(name) or _HABITS.get(name)
     if home is None:
         raise AttributeError(f"module 'gpujit' has no attribute {name!r}")
     value = getattr(import_module(home), name)

@@ -455,6 +455,17 @@ class ScriptModule:
         """``to("float64")``."""
         return self.to("float64")
 
+    def define(self, src: str) -> None:
+        """Add methods given as source text, whose first argument is the module (as torch.jit.ScriptModule.define).
+
+        Raises SourceError, with the line, for text outside the language; nothing is added then.
+        """
+        # Loaded modules need no compiler of live code.
+        from gpujit.frontend.script import COMPILER
+
+        with COMPILER.lock:
+            COMPILER.text_functions(src, self_type=self._object.type)
+
     # ----------------------------------------------------------------------------------------------- looking
 
     def _forward(self) -> ScriptMethod:
