@@ -21,7 +21,6 @@ from gpujit.frontend import python_names as names_
 from gpujit.frontend.lang import (
     FunctionRef,
     Inline,
-    Namespace,
     OperatorName,
     PythonValue,
     TypeRef,
@@ -40,8 +39,6 @@ from gpujit.ir.module import Function
 from gpujit.ir.schema import Argument, Schema
 from gpujit.ir.source import Source
 from gpujit.ir.values import EnumValue, is_int64
-from gpujit.ops import table
-from gpujit.ops.calls import PREFIXES
 from gpujit.support.errors import SourceError
 
 Where = Callable[[str], SourceError]
@@ -265,11 +262,11 @@ class Compiler:
 
 def _broadcast(annotation: ast.expr | None) -> int | None:
     """N of an argument declared as ``BroadcastingListN[int]``, for which one number stands for N."""
-    while isinstance(annotation, ast.Subscript):
-        name = ast.unparse(annotation.value).rpartition(".")[2]
-        if name.startswith("BroadcastingList"):
-            return int(name.removeprefix("BroadcastingList") or 1)
-        annotation = annotation.slice
+    for part in () if annotation is None else ast.walk(annotation):
+        if isinstance(part, ast.Subscript):
+            name = ast.unparse(part.value).rpartition(".")[2]
+            if name.startswith("BroadcastingList"):
+                return int(name.removeprefix("BroadcastingList") or 1)
     return None
 
 
@@ -529,15 +526,6 @@ class ScriptResolver:
 
     def python_attribute(self, emitter: Any, obj: Any, name: str, node: ast.AST) -> Any:
         """What ``obj.name`` means for a live object."""
-        if names_.is_gpujit_ops(obj):
-            found = names_.torch_meaning(name, names_.TorchPath(name))
-            if name in PREFIXES:
-                return PythonValue(names_.TorchPath(name))
-            if found is None and any(op.name.startswith(f"{name}::") for op in table.registered()):
-                return Namespace(name)
-            if found is not None:
-                return PythonValue(found) if isinstance(found, (int, float)) else found
-            raise emitter.error(f"gpujit.ops has no operator {name!r}", node)
         try:
             value = getattr(obj, name)
         except AttributeError:
