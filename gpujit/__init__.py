@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "load": "gpujit.api",
     "load_package": "gpujit.api",
+    "save": "gpujit.api",
     "freeze": "gpujit.api",
     "optimize_for_inference": "gpujit.api",
     "run_frozen_optimizations": "gpujit.api",
@@ -41,6 +42,7 @@ _PUBLIC = {
     "LoadError": "gpujit.support.errors",
     "ArgumentError": "gpujit.support.errors",
     "OpError": "gpujit.support.errors",
+    "SaveError": "gpujit.support.errors",
     "ScriptRuntimeError": "gpujit.support.errors",
     "Error": "gpujit.support.errors",
 }
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
         load_package,
         optimize_for_inference,
         run_frozen_optimizations,
+        save,
     )
     from gpujit.frontend.markers import (
         Attribute,
@@ -88,7 +91,15 @@ if TYPE_CHECKING:
     from gpujit.ops.families.random.random import manual_seed
     from gpujit.ops.user import op, remove_op
     from gpujit.scripting import CompilationUnit, ScriptFunction, script, script_if_tracing
-    from gpujit.support.errors import ArgumentError, Error, GpujitError, LoadError, OpError, ScriptRuntimeError
+    from gpujit.support.errors import (
+        ArgumentError,
+        Error,
+        GpujitError,
+        LoadError,
+        OpError,
+        SaveError,
+        ScriptRuntimeError,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, MutableMapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -15,28 +13,7 @@ if TYPE_CHECKING:
     from gpujit.nn.module import Module
 
 Hook = Callable[..., Any]
-Caller = Callable[["Module", tuple[Any, ...], dict[str, Any]], Any]
-_CALLER: ContextVar[Caller | None] = ContextVar("gpujit.nn caller", default=None)
 _IDS = count()
-
-
-@contextmanager
-def calling(caller: Caller) -> Iterator[None]:
-    """While it lasts, calls of modules in this thread go to ``caller(module, args, kwargs)``, which gives their result.
-
-    It may call ``run(module, args, kwargs)``, which does what the call would have done.
-    """
-    token = _CALLER.set(caller)
-    try:
-        yield
-    finally:
-        _CALLER.reset(token)
-
-
-def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What ``module(*args, **kwargs)`` gives."""
-    caller = _CALLER.get()
-    return run(module, args, kwargs) if caller is None else caller(module, args, kwargs)
 
 
 class RemovableHandle:
@@ -58,7 +35,9 @@ class RemovableHandle:
         self.remove()
 
 
-def add(hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool, *flags: tuple[bool, dict[int, bool]]) -> Any:
+def add(
+    hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool, *flags: tuple[bool, dict[int, bool]]
+) -> RemovableHandle:
     """The handle of a hook now in an ordered table; ``flags`` are (asked for, table of the hooks that ask) pairs."""
     if not callable(hook):
         raise ArgumentError(f"a hook is a function, found a {type(hook).__name__}")
