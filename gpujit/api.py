@@ -157,7 +157,9 @@ class ScriptMethod:
     @property
     def code_with_constants(self) -> tuple[str, Constants]:
         """``code``, and the values it names as ``CONSTANTS.c0`` and so on."""
-        if self._function.source is None:
+        place = self._function.source
+        # A source that knows of no original is the author's own, not an archive's.
+        if place is None or place.source.original is None:
             # Printing is needed by few, and loading by all.
             from gpujit.serialization.python_print import print_function
 
