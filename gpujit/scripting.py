@@ -6,7 +6,8 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,9 +17,10 @@ from gpujit.frontend.python_source import modifier, python_function
 from gpujit.frontend.script import COMPILER
 from gpujit.frontend.script_classes import is_interface, is_module_class
 from gpujit.ir import types as T
-from gpujit.ir.graph import Graph
+from gpujit.ir.graph import Graph, Value, copy_node
 from gpujit.ir.module import Function
-from gpujit.ir.schema import Schema
+from gpujit.ir.schema import Argument, Schema
+from gpujit.ir.values import ScriptObject
 from gpujit.passes.inline import inlined
 from gpujit.runtime.values import bind_arguments, convert_attribute
 from gpujit.support.errors import ArgumentError, SourceError, UnknownAttributeError
@@ -62,8 +64,37 @@ class ScriptFunction:
 
     @property
     def code(self) -> str:
-        """The function as an archive would hold it; its source text where no printer of the dialect is there."""
-        return _code(self._gpujit_function)
+        """The function as an archive would hold it."""
+        # Running needs no printer.
+        from gpujit.serialization.python_print import print_function
+
+        return print_function(self._gpujit_function)[0]
+
+    def save(self, f: Any, _extra_files: Mapping[str, Any] | None = None) -> None:
+        """Write the function as an archive: a module whose ``forward`` it is. See ScriptModule.save."""
+        self._as_module().save(f, _extra_files)
+
+    def save_to_buffer(self, _extra_files: Mapping[str, Any] | None = None) -> bytes:
+        """The bytes that ``save`` would write."""
+        return self._as_module().save_to_buffer(_extra_files)
+
+    def _as_module(self) -> ScriptModule:
+        t = T.ClassType("__torch__.PlaceholderModule", is_module=True)
+        t.add_attribute("training", T.BOOL)
+        function = self._gpujit_function
+        graph = Graph("forward")
+        inputs: dict[Value, Value] = {}
+        graph.add_input(t, "self")
+        for value in function.graph.inputs:
+            inputs[value] = graph.add_input(value.type, value.name)
+        for node in function.graph.nodes:
+            copy_node(node, graph.block, inputs)
+        for value in function.graph.outputs:
+            graph.add_output(inputs[value])
+        own = (Argument("self", t, str(t)), *function.schema.arguments)
+        schema = replace(function.schema, name=f"{t.name}.forward", arguments=own)
+        t.methods["forward"] = Function(schema.name, lambda: schema, lambda: graph, function.source)
+        return ScriptModule(ScriptObject(t, [True]), self._program)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function. Tensors may be anything with ``__array__`` or ``__dlpack__``; results are NumPy arrays.
@@ -75,13 +106,6 @@ class ScriptFunction:
 
     def __repr__(self) -> str:
         return f"<gpujit.ScriptFunction {self.qualified_name}>"
-
-
-def _code(function: Function) -> str:
-    place = function.source
-    if place is None:
-        return str(function.graph)
-    return "\n".join(place.source.lines()[place.line - 1 : place.end_line]) + "\n"
 
 
 def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
