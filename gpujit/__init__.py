@@ -10,11 +10,14 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "load": "gpujit.api",
     "load_package": "gpujit.api",
-    "freeze": "gpujit.api",
-    "optimize_for_inference": "gpujit.api",
-    "run_frozen_optimizations": "gpujit.api",
+    "freeze": "gpujit.inference",
+    "optimize_for_inference": "gpujit.inference",
+    "run_frozen_optimizations": "gpujit.inference",
     "ScriptModule": "gpujit.api",
     "ScriptMethod": "gpujit.api",
+    "StaticModule": "gpujit.static",
+    "StaticModuleOptions": "gpujit.static",
+    "StaticRuntime": "gpujit.static",
     "fuse": "gpujit.fuser.decorator",
     "manual_seed": "gpujit.ops.random",
     "op": "gpujit.ops.user",
@@ -30,18 +33,12 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
-    from gpujit.api import (
-        ScriptMethod,
-        ScriptModule,
-        freeze,
-        load,
-        load_package,
-        optimize_for_inference,
-        run_frozen_optimizations,
-    )
+    from gpujit.api import ScriptMethod, ScriptModule, load, load_package
     from gpujit.fuser.decorator import fuse
+    from gpujit.inference import freeze, optimize_for_inference, run_frozen_optimizations
     from gpujit.ops.random import manual_seed
     from gpujit.ops.user import op, remove_op
+    from gpujit.static import StaticModule, StaticModuleOptions, StaticRuntime
     from gpujit.support.errors import ArgumentError, Error, GpujitError, LoadError, OpError, ScriptRuntimeError
 
 

@@ -18,6 +18,9 @@ PUBLIC = [
     "ScriptMethod",
     "ScriptModule",
     "ScriptRuntimeError",
+    "StaticModule",
+    "StaticModuleOptions",
+    "StaticRuntime",
     "__version__",
     "freeze",
     "fuse",
@@ -49,9 +52,11 @@ MODULE = [
     "named_parameters",
     "original_name",
     "parameters",
+    "plan_stats",
     "state_dict",
     "to",
     "train",
+    "warmup",
 ]
 
 
@@ -66,7 +71,9 @@ def test_public_names_are_exactly_these() -> None:
         "graph",
         "inlined_graph",
         "name",
+        "plan_stats",
         "schema",
+        "warmup",
     ]
 
 
