@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,7 +26,15 @@ from gpujit.ir.module import Function
 from gpujit.kernels.supply import NotCompiled
 from gpujit.passes import pipeline
 from gpujit.passes.inline import inlined
-from gpujit.passes.specialise.guards import Guard, ValueSpec
+from gpujit.passes.specialise.guards import (
+    ContainerSpec,
+    Guard,
+    LargeSpec,
+    NumbersSpec,
+    Spec,
+    TensorSpec,
+    ValueSpec,
+)
 from gpujit.passes.specialise.main import Specialised, key_of, specialise
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.explain import explain
@@ -46,7 +55,7 @@ log = logging.getLogger("gpujit.fuser")
 MAX_PLANS = 64
 # Plans of one kind of inputs, which differ in what they assume about attributes.
 MAX_VARIANTS = 8
-# Plans made anew because a number in an attribute changed, after which plans read it when they run.
+# Plans made anew because a number, text or container in an attribute changed, after which plans read it when they run.
 MAX_CHANGES = 2
 # Attempts at a plan in the background, which the module changing meanwhile can make fail.
 MAX_TRIES = 3
@@ -248,7 +257,13 @@ class Executor:
 
     def _make_behind(self, key: Any, entry: _Entry, values: list[Any]) -> None:
         try:
-            plan = self.prepare(values)
+            for _ in range(MAX_VARIANTS):
+                plan = self.prepare(values)
+                guard = _failing(plan, values)
+                if guard is None:
+                    break
+                # The module has changed meanwhile, as it may during the next attempt.
+                self._count_change(guard)
         except GpujitError as fault:
             self._give_up(key, fault)
         except Exception as fault:
@@ -261,15 +276,18 @@ class Executor:
             self._keep(key, plan)
 
     def _note_change(self, key: Any, values: list[Any]) -> None:
-        """Count the attribute whose number made the last plan of this kind useless."""
+        """Count the attribute that made the last plan of this kind useless."""
         entry = self._entries.get(key)
         if entry is None or not entry.plans:
             return
         guard = _failing(entry.plans[-1], values)
-        if guard is not None and isinstance(guard.spec, ValueSpec) and type(guard.spec.value) in (int, float):
-            self._changes[guard.path] += 1
-            if self._changes[guard.path] >= MAX_CHANGES:
-                self._volatile.add(guard.path)
+        if guard is not None:
+            self._count_change(guard)
+
+    def _count_change(self, guard: Guard) -> None:
+        self._changes[guard.path] += 1
+        if self._changes[guard.path] >= _most_changes(guard.spec):
+            self._volatile.add(guard.path)
 
     def _keep(self, key: Any, plan: Plan) -> None:
         with self._lock:
@@ -402,6 +420,16 @@ def _failing(plan: Plan, values: list[Any]) -> Guard | None:
         if not guard.path.startswith("input ") and guard.check(values) is not None:
             return guard
     return None
+
+
+def _most_changes(spec: Spec) -> float:
+    """How often an attribute may have another value than plans assumed, before it is read at run time."""
+    if isinstance(spec, ValueSpec):
+        return MAX_CHANGES if type(spec.value) in (int, float, complex, str) else inf
+    if isinstance(spec, (ContainerSpec, LargeSpec)):
+        return MAX_CHANGES
+    # Shapes are worth a plan each, as long as all these plans are kept.
+    return MAX_VARIANTS if isinstance(spec, (TensorSpec, NumbersSpec)) else inf
 
 
 def _without_compiler(settings: Settings) -> Settings:

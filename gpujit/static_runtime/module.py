@@ -180,7 +180,7 @@ class StaticModule:
         return memory_report(self._known(), len(self._idle))
 
     def profile(self, values: Sequence[Any], runs: int = 10) -> list[NodeTime]:
-        """The time of each node, the longest first. Native steps are called one by one for this."""
+        """The time of each node, the longest first. A look at the clock between native steps is part of it."""
         plan = self.plan(values)
         runtime = StaticRuntime(plan, profile=True)
         runtime.run(values)
@@ -198,7 +198,8 @@ class StaticModule:
                 found.append(NodeTime(labels.get(node) or label_of(node), plan.kinds[node], seconds))
             else:
                 kind = plan.code.kinds[-1 - number]
-                tier = "out" if isinstance(plan.code.instructions[-1 - number][1], OutStep) else "interpreter"
+                is_out = isinstance(plan.code.instructions[-1 - number][1], OutStep)
+                tier = "out" if is_out else "interpreter" if kind.startswith("prim::") else "numpy"
                 found.append(NodeTime(kind, tier, seconds))
         return sorted(found, key=lambda t: -t.seconds)
 

@@ -120,7 +120,7 @@ def _bytes_of(arrays: Sequence[np.ndarray]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """Seconds a call spends in a node on average, and what runs it: native, out, interpreter."""
+    """Seconds a call spends in a node on average, and what runs it: native, out, numpy, interpreter."""
 
     name: str
     tier: str
@@ -131,7 +131,7 @@ class NodeTime:
 class Benchmark:
     """What running on the same inputs took: the seconds of each run, and of each node, the longest first.
 
-    Nodes are timed in runs of their own, one by one, so that their sum is more than a run.
+    Nodes are timed in runs of their own, in which looking at the clock takes some time too.
     """
 
     runs: tuple[float, ...]

@@ -82,7 +82,7 @@ class StaticRuntime:
 
     @property
     def is_watched(self) -> bool:
-        """Whether steps are run one by one."""
+        """Whether something is done between steps."""
         return self.check or self.profile
 
     def make_scratch(self, parts: int) -> None:

@@ -77,6 +77,8 @@ class Evaluator:
         self.all_written = False
         # Attributes, by the paths of their guards, whose values are not taken as they are now.
         self.volatile: frozenset[str] = frozenset()
+        # Lists and dicts from outside: how guards get at each, by the path it was met at.
+        self.containers: dict[str, tuple[Ref, Callable[[Sequence[Any]], Any]]] = {}
         self.reasons: dict[Node, str] = {}
         # Tensors with known numbers that may be reached, or shared, by others whose numbers are not known.
         self.exposed: set[Value] = set()

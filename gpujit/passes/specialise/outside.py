@@ -20,6 +20,7 @@ from gpujit.passes.specialise.guards import (
     LargeSpec,
     NumbersSpec,
     ObjectSpec,
+    SharingSpec,
     Spec,
     TensorSpec,
     ValueSpec,
@@ -72,12 +73,35 @@ def of_outside(
         return ev.wrap(spec.value, t)
     plain = t.element if isinstance(t, T.OptionalType) else t
     if isinstance(spec, LargeSpec):
-        return _large(ev, plain, at, value)
+        return _noted(ev, at, _large(ev, plain, at, value))
     if isinstance(spec, ContainerSpec) and isinstance(plain, T.TupleType):
         return _tuple(ev, spec, plain, at, value)
     if isinstance(spec, ContainerSpec) and isinstance(plain, (T.ListType, T.DictType)):
-        return _container(ev, spec, plain, at, value)
+        return _noted(ev, at, _container(ev, spec, plain, at, value))
     return Dyn(at.place(t))
+
+
+def _noted(ev: Evaluator, at: Outside, ref: Ref) -> Ref:
+    """Remember where a container was met."""
+    ev.containers[at.path] = ref, at.find
+    return ref
+
+
+def sharing(ev: Evaluator) -> Guard | None:
+    """Which containers from outside are one object, when there are several: what is done to one is done to it."""
+    if len(ev.containers) < 2:
+        return None
+    refs = [ref for ref, _ in ev.containers.values()]
+    finds = [find for _, find in ev.containers.values()]
+    return Guard(
+        f"the lists and dicts {', '.join(ev.containers)}",
+        SharingSpec(tuple(map(refs.index, refs))),
+        partial(_all_of, finds),
+    )
+
+
+def _all_of(finds: Sequence[Callable[[Sequence[Any]], Any]], values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([find(values) for find in finds])
 
 
 def _note_top(ev: Evaluator, value: Value) -> None:
