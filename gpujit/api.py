@@ -225,6 +225,8 @@ def _source_text(function: Function) -> str:
 
 def _wrap(value: Any, program: _Program) -> Any:
     """A result as callers see it: objects of classes become modules, lists and dicts the caller's own."""
+    if type(value) is np.ndarray:
+        return value
     if isinstance(value, ScriptObject):
         return ScriptModule(value, program)
     if isinstance(value, list):

@@ -148,12 +148,13 @@ def test_background_calls_are_interpreted_until_there_is_a_plan() -> None:
 
 def test_background_modules_carry_their_state() -> None:
     plain, fast = stateful(), gpujit.optimize_for_inference(stateful(), compile="background")
-    for k in range(60):
+    for k in range(120):
         assert_close(fast(X - k), plain(X - k))
-        if k % 10 == 5:
+        if k % 4 == 3:
             until_planned(fast)
     assert_close(state(fast), state(plain))
-    assert fast.plan_stats().hits > 20
+    # Once plans read what changed too often, one serves all calls.
+    assert fast.plan_stats().hits > 60
 
 
 def test_background_faults_leave_calls_to_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,13 +84,15 @@ Planner = Callable[[Graph, Mapping[Node, Lowered], Lowerer], Runner]
 class Plan:
     """A function for one kind of inputs: the graph it runs, what was fused, and what runs it.
 
-    That is ``runner``, with planned memory, or ``code`` on the interpreter; the other one is None.
+    That is ``runner``, with planned memory, or ``code`` on the interpreter; the other one is None. ``guards`` are those
+    of what it assumes that inputs of one key do not decide.
     """
 
     specialised: Specialised
     graph: Graph
     fused: Fused
     steps: dict[Node, FusedStep]
+    guards: tuple[Guard, ...]
     code: bc.Code | None
     runner: Runner | None = None
 
@@ -204,6 +206,11 @@ class Executor:
             return None
         entry = self._entries.get(key)
         if entry is not None:
+            if entry is self._latest:
+                for plan in entry.plans:
+                    if not plan.guards or _failing(plan, values) is None:
+                        self.counters.hits += 1
+                        return plan
             found = self._found(key, entry, values)
             if found is not None or entry.fault is not None:
                 return found
@@ -222,12 +229,11 @@ class Executor:
     def _found(self, key: Any, entry: _Entry, values: list[Any]) -> Plan | None:
         """The entry's plan for these values. Raises the fault for which there is none when ``strict``."""
         for plan in entry.plans:
-            if _holds(plan, values):
+            if _failing(plan, values) is None:
                 self.counters.hits += 1
-                if entry is not self._latest:
-                    with suppress(KeyError):
-                        self._entries.move_to_end(key)
-                    self._latest = entry
+                with suppress(KeyError):
+                    self._entries.move_to_end(key)
+                self._latest = entry
                 return plan
         if entry.fault is not None and self.strict:
             raise entry.fault
@@ -335,16 +341,17 @@ class Executor:
             for node, low in fused.programs.items()
         }
         lowerer.fused = steps
+        guards = tuple(g for g in found.guards if not g.path.startswith("input "))
         if self._planner is not None and "static" not in config.disable:
             # It lowers what it leaves to the interpreter, and asks for the kernels its strides need.
             runner = self._planner(graph, fused.programs, lowerer)
             # Without the code that enters native steps there is no planned run.
             with suppress(NotCompiled):
                 runner.prepare(values)
-                return Plan(found, graph, fused, steps, None, runner)
+                return Plan(found, graph, fused, steps, guards, None, runner)
         known = {v: x for v, x in zip(graph.inputs, values, strict=False) if isinstance(x, np.ndarray)}
         make_ready(fused.programs.values(), known)
-        return Plan(found, graph, fused, steps, lowerer.graph_code(graph))
+        return Plan(found, graph, fused, steps, guards, lowerer.graph_code(graph))
 
     def _unfused(self, lowerer: Lowerer, node: Node) -> Callable[..., Any]:
         """A group operator by operator, for when its kernel cannot be had."""
@@ -409,15 +416,10 @@ def _key(value: Any) -> Any:
     return kind, value
 
 
-def _holds(plan: Plan, values: list[Any]) -> bool:
-    """Whether what a plan assumes about attributes is so."""
-    return _failing(plan, values) is None
-
-
 def _failing(plan: Plan, values: list[Any]) -> Guard | None:
     """The first assumption about an attribute that is not so; the key has compared the inputs already."""
-    for guard in plan.specialised.guards:
-        if not guard.path.startswith("input ") and guard.check(values) is not None:
+    for guard in plan.guards:
+        if guard.check(values) is not None:
             return guard
     return None
 

@@ -70,11 +70,13 @@ def _kind(node: Node, kernel: NativeKernel) -> str:
 
 def _label(node: Node, kernel: NativeKernel, plan: StaticPlan) -> str:
     """What a step does; a template's includes the operator whose result it goes on with."""
-    if not isinstance(kernel.owner, BoundTemplate) or node.kind != FUSION_GROUP:
+    if not isinstance(kernel.owner, BoundTemplate):
         return label_of(node)
     ran = set(plan.order)
     firsts = [n for n in map(_maker, node.inputs) if n is not None and n not in ran and n.kind != "prim::Constant"]
-    return "+".join([*(n.kind.partition("::")[2] for n in dict.fromkeys(firsts)), label_of(node)])
+    if not firsts:
+        return label_of(node)
+    return "+".join(label_of(n).rpartition("::")[2] for n in dict.fromkeys([*firsts, node]))
 
 
 def _maker(value: Value) -> Node | None:
@@ -114,4 +116,4 @@ def _why_not_out(node: Node, options: Options) -> str:
     size = max((prod(f[0]) * f[1].itemsize for f in facts if f is not None), default=0)
     if size < options.out_bytes:
         return f"a result of {size} bytes is made faster anew"
-    return "its result outlives the run, or may be an operand"
+    return "it may return an operand" if op.may_alias else "its result outlives the run"
