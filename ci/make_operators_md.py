@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gpujit.fuser.moves import MOVES  # noqa: E402
-from gpujit.ops import quantized, table  # noqa: E402
+from gpujit.ops import table  # noqa: E402
+from gpujit.ops.families.quantized import main as quantized  # noqa: E402
 from gpujit.ops.record import can_record  # noqa: E402
 from gpujit.ops.registry import Op  # noqa: E402
 from gpujit.ops.rows import OPAQUE  # noqa: E402

@@ -19,7 +19,7 @@ _PUBLIC = {
     "StaticModuleOptions": "gpujit.static",
     "StaticRuntime": "gpujit.static",
     "fuse": "gpujit.fuser.decorator",
-    "manual_seed": "gpujit.ops.random",
+    "manual_seed": "gpujit.ops.families.random.random",
     "op": "gpujit.ops.user",
     "remove_op": "gpujit.ops.user",
     "GpujitError": "gpujit.support.errors",
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gpujit.api import ScriptMethod, ScriptModule, load, load_package
     from gpujit.fuser.decorator import fuse
     from gpujit.inference import freeze, optimize_for_inference, run_frozen_optimizations
-    from gpujit.ops.random import manual_seed
+    from gpujit.ops.families.random.random import manual_seed
     from gpujit.ops.user import op, remove_op
     from gpujit.static import StaticModule, StaticModuleOptions, StaticRuntime
     from gpujit.support.errors import ArgumentError, Error, GpujitError, LoadError, OpError, ScriptRuntimeError

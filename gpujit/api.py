@@ -13,10 +13,10 @@ from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function, named_modules, submodules
 from gpujit.ir.schema import Schema
 from gpujit.ir.values import Device, ScriptObject, parse_device
-from gpujit.ops import quantized
-from gpujit.passes.convert_dtype import convert_dtype, convert_weights, floating_dtype
+from gpujit.ops.families.quantized import main as quantized
 from gpujit.passes.device import remap_devices
-from gpujit.passes.frozen_methods import FrozenFunction, frozen_methods
+from gpujit.passes.freeze.convert_dtype import convert_dtype, convert_weights, floating_dtype
+from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
 from gpujit.passes.inline import inlined
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import Targets, put, targets_of

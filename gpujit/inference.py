@@ -12,7 +12,7 @@ from gpujit.api import ScriptModule, _Program
 from gpujit.ir import types as T
 from gpujit.ir.module import Function, named_modules
 from gpujit.ir.values import ScriptObject
-from gpujit.passes.frozen_methods import FrozenFunction, frozen_methods
+from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
 from gpujit.runtime.values import describe
 from gpujit.support.errors import ArgumentError, FreezeError
 
@@ -40,8 +40,8 @@ def freeze(
     call through an interface whose object may change.
     """
     # Loading and running need no passes, which take longer to import than all the rest.
-    from gpujit.passes.freeze import freeze_object
-    from gpujit.passes.frozen import clean, optimize_frozen
+    from gpujit.passes.freeze.main import freeze_object
+    from gpujit.passes.freeze.optimise import clean, optimize_frozen
 
     object_ = _module_object(mod, "freeze")
     program = _Program(np)
@@ -62,7 +62,7 @@ def run_frozen_optimizations(
         preserved_methods: methods to optimise besides ``forward``.
     Raises FreezeError when the module is not frozen or has no such method.
     """
-    from gpujit.passes.frozen import optimize_frozen
+    from gpujit.passes.freeze.optimise import optimize_frozen
 
     object_ = _module_object(mod, "run_frozen_optimizations")
     methods = object_.type.methods

@@ -21,7 +21,7 @@ from gpujit.api import ScriptModule, _wrap
 from gpujit.inference import check_options, freeze
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function, named_modules
-from gpujit.passes.frozen_methods import frozen_methods
+from gpujit.passes.freeze.methods import frozen_methods
 from gpujit.runtime.executor import Executor, Plan
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import Targets, targets_of

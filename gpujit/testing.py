@@ -16,7 +16,7 @@ from gpujit.ir.parser import TypeLookup, parse_graph
 from gpujit.ir.printer import print_graph
 from gpujit.ir.schema import Schema
 from gpujit.ir.verify import verify
-from gpujit.passes.effects import resolve_node as resolve_node
+from gpujit.passes.analysis.effects import resolve_node as resolve_node
 
 
 def assert_same_graph(a: Graph, b: Graph, *, constants: Sequence[Any] = ()) -> None:

@@ -19,7 +19,7 @@ from gpujit.ir.values import Device
 from gpujit.ops.record import can_record
 from gpujit.ops.registry import Op
 from gpujit.ops.rows import OPAQUE, Rows
-from gpujit.passes.effects import entry_of
+from gpujit.passes.analysis.effects import entry_of
 
 
 class Fact:

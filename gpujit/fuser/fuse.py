@@ -15,7 +15,7 @@ from gpujit.fuser.order import order_edges, ordered, with_inner
 from gpujit.fuser.partition import Group, Refusal, partition
 from gpujit.ir.graph import Block, Graph, Node, Value, copy_node
 from gpujit.ir.printer import SUBGRAPH
-from gpujit.passes.alias import AliasAnalysis
+from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.dce import eliminate_dead_code
 
 FUSION_GROUP = "prim::FusionGroup"

@@ -8,8 +8,8 @@ from typing import TypeVar
 import networkx as nx
 
 from gpujit.ir.graph import Node, Value
-from gpujit.passes.alias import AliasAnalysis
-from gpujit.passes.effects import is_pure
+from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.analysis.effects import is_pure
 
 T = TypeVar("T")
 

@@ -26,8 +26,8 @@ from gpujit.fuser.order import order_edges, with_inner
 from gpujit.fuser.space import Space
 from gpujit.fuser.tensors import bytes_of, elements_of, is_tensor, shape_of
 from gpujit.ir.graph import Block, Node, Value
-from gpujit.passes.alias import AliasAnalysis
-from gpujit.passes.effects import is_pure
+from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.analysis.effects import is_pure
 
 # How often edges are tried again whose units were in each other's way.
 _ROUNDS = 3

@@ -8,79 +8,66 @@ tensors before numbers, strings and containers.
 
 from __future__ import annotations
 
-from gpujit.ops import (
-    activations,
-    activations_backward,
-    addmm,
-    aliases,
-    attention,
-    batch_norm,
-    bessel,
+from gpujit.ops.families.memory import (
     casts,
-    class_losses,
-    compare,
-    conv,
     create,
-    decompositions,
-    distance,
-    dropout,
-    einsum,
-    embedding,
-    extremes,
     fills,
-    gamma,
-    grid,
     grids,
     indexing,
-    layout,
-    linalg,
-    linalg_norms,
-    losses,
-    matmul,
-    norms,
-    pad,
+    masks,
     parts,
+    ranges,
+    scatter,
+    shape,
+    splits,
+    views,
+)
+from gpujit.ops.families.elementwise import (
+    activations,
+    activations_backward,
+    bessel,
+    compare,
+    gamma,
     pointwise,
     polynomials,
+    special,
+    unary,
+)
+from gpujit.ops.families.layers import (
+    attention,
+    batch_norm,
+    class_losses,
+    conv,
+    dropout,
+    embedding,
+    grid,
+    losses,
+    norms,
+    pad,
     pool,
-    products,
-    quantized,
-    quantized_embedding,
-    quantized_layers,
-    quantized_math,
-    quantized_rnn,
-    random,
-    ranges,
     rearrange,
-    reduce,
     resample,
     rnn,
-    scan,
-    scatter,
-    search,
-    segments,
-    shape,
     softmax,
-    sorting,
-    special,
-    spectral,
-    splits,
-    statistics,
-    stft,
-    unary,
-    unique,
     unpool,
-    views,
     vision,
-    windows,
-    strings,
-    containers,
-    scalar,
-    scalar_math,
-    convert,
-    environment,
-    queries,
 )
+from gpujit.ops.families.matrices import addmm, decompositions, distance, einsum, linalg, linalg_norms, matmul, products
+from gpujit.ops.families.quantized import (
+    main as quantized,
+    embedding as quantized_embedding,
+    layers as quantized_layers,
+    arithmetic as quantized_math,
+    rnn as quantized_rnn,
+)
+from gpujit.ops.families.random import distributions, draws, random
+from gpujit.ops.families.rows import extremes, reduce, scan, search, segments, sorting, statistics, unique
+from gpujit.ops.families.signal import spectral, stft, windows
+from gpujit.ops import aliases
+
+# After the tensors.
+from gpujit.ops.families.language import strings, containers, scalar, scalar_math, convert, environment, queries
+
 from gpujit.ops.registry import Op, by_full_name, by_name, registered
 from gpujit.ops.upgraders import historic
 

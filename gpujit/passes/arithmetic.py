@@ -17,8 +17,7 @@ from gpujit.ir.dtypes import HALF_TYPES, kind_of
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ops.numbers import wrap
 from gpujit.passes.base import graph_pass
-from gpujit.passes.peephole import itself
-from gpujit.passes.peephole_facts import (
+from gpujit.passes.peephole.facts import (
     NOT_CONSTANT,
     constant_of,
     dtype_of,
@@ -29,6 +28,7 @@ from gpujit.passes.peephole_facts import (
     remove_unread,
     same_dtype,
 )
+from gpujit.passes.peephole.main import itself
 from gpujit.passes.rewrite import Match, Rule, constant_before, insert_op, replace_node, rewrite_pass
 
 # ------------------------------------------------------------------------------------------------------------ tensors

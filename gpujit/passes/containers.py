@@ -12,9 +12,9 @@ from typing import Any
 from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ops.registry import Op
-from gpujit.passes.alias import AliasAnalysis
+from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.analysis.effects import BUILT_IN, entry_of, inner_nodes
 from gpujit.passes.base import graph_pass, may_change, spend
-from gpujit.passes.effects import BUILT_IN, entry_of, inner_nodes
 from gpujit.passes.nodes import constant_before, like
 from gpujit.passes.tuples import replace_value
 

@@ -8,9 +8,9 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.types import is_subtype
 from gpujit.ir.values import Device, EnumValue
-from gpujit.passes.alias import AliasAnalysis
+from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.analysis.effects import is_pure
 from gpujit.passes.base import declined, graph_pass, may_change, spend
-from gpujit.passes.effects import is_pure
 from gpujit.passes.nodes import loop_around
 
 _SIMPLE = (bool, int, str, type(None), Device, EnumValue)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.printer import SUBGRAPH
-from gpujit.passes.alias import AliasAnalysis
+from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.analysis.effects import acts, has_own_effect, inner_nodes
 from gpujit.passes.base import graph_pass
-from gpujit.passes.effects import acts, has_own_effect, inner_nodes
 
 
 @graph_pass("dce")

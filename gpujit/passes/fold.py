@@ -19,11 +19,11 @@ from gpujit.ir.dtypes import code_of, kind_of, numpy_dtype
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.values import Device, EnumValue
 from gpujit.ir.verify import holds
-from gpujit.passes.alias import AliasAnalysis
+from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.analysis.decide import decided
+from gpujit.passes.analysis.evaluate import evaluate, is_known_kind, is_mutable, is_number_to_arithmetic
 from gpujit.passes.base import Edits, declined, graph_pass
-from gpujit.passes.blocks import drop_output, negated, splice
-from gpujit.passes.decide import decided
-from gpujit.passes.evaluate import evaluate, is_known_kind, is_mutable, is_number_to_arithmetic
+from gpujit.passes.control.blocks import drop_output, negated, splice
 from gpujit.passes.nodes import constant_before
 
 

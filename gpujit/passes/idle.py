@@ -6,7 +6,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node
 from gpujit.passes.base import Edits, graph_pass
 from gpujit.passes.nodes import replace_node
-from gpujit.passes.peephole_facts import constant_of, full_name
+from gpujit.passes.peephole.facts import constant_of, full_name
 
 _DROPOUTS = ("aten::dropout_", "aten::alpha_dropout_", "aten::feature_dropout_", "aten::feature_alpha_dropout_")
 

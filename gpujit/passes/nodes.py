@@ -12,8 +12,8 @@ from gpujit.ir.schema import Argument, Schema
 from gpujit.ops import table
 from gpujit.ops.infer import infer
 from gpujit.ops.registry import Op
-from gpujit.ops.rules import UNKNOWN, ListOf, Unknown
-from gpujit.passes.effects import entry_of, resolve_node
+from gpujit.ops.rules.common import UNKNOWN, ListOf, Unknown
+from gpujit.passes.analysis.effects import entry_of, resolve_node
 from gpujit.support.errors import DTypeError, InternalError, ShapeError
 
 __all__ = [

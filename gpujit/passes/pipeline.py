@@ -6,32 +6,32 @@ import logging
 from collections.abc import Sequence
 
 from gpujit.ir.graph import Graph
-from gpujit.passes import frozen
 from gpujit.passes.arithmetic import arithmetic, simplify_with_constants
-from gpujit.passes.attention_patterns import fuse_attention
 from gpujit.passes.base import Pass, may_change
-from gpujit.passes.batch_matmul import group_products
 from gpujit.passes.containers import lower_containers
+from gpujit.passes.control.exits import simplify_exits
+from gpujit.passes.control.if_conversion import convert_ifs
+from gpujit.passes.control.licm import hoist_loop_invariants
+from gpujit.passes.control.loops import unroll_constant_loops
+from gpujit.passes.control.rank_checks import use_rank_checks
 from gpujit.passes.cse import eliminate_common_subexpressions, pool_constants
 from gpujit.passes.dce import eliminate_dead_code
-from gpujit.passes.decompose_einsum import write_out_attention_products
-from gpujit.passes.decompose_products import fuse_addmm
-from gpujit.passes.exits import simplify_exits
+from gpujit.passes.decompose.attention import fuse_attention
+from gpujit.passes.decompose.einsum import write_out_attention_products
+from gpujit.passes.decompose.products import fuse_addmm
 from gpujit.passes.fold import fold
-from gpujit.passes.if_conversion import convert_ifs
-from gpujit.passes.infer_types import infer_types_pass
+from gpujit.passes.freeze import optimise as frozen
+from gpujit.passes.freeze.batch_matmul import group_products
+from gpujit.passes.freeze.pool_equal import pool_equal
+from gpujit.passes.infer.main import infer_types_pass
 from gpujit.passes.inline import inline
-from gpujit.passes.licm import hoist_loop_invariants
-from gpujit.passes.loops import unroll_constant_loops
-from gpujit.passes.peephole import peephole
-from gpujit.passes.peephole_device import on_cpu
-from gpujit.passes.peephole_permutes import join_permutes
-from gpujit.passes.peephole_queries import answer_queries
-from gpujit.passes.pool_equal import pool_equal
-from gpujit.passes.rank_checks import use_rank_checks
+from gpujit.passes.peephole.device import on_cpu
+from gpujit.passes.peephole.main import peephole
+from gpujit.passes.peephole.permutes import join_permutes
+from gpujit.passes.peephole.queries import answer_queries
 from gpujit.passes.scalars import numbers_instead_of_tensors
 from gpujit.passes.tuples import lower_tuples
-from gpujit.passes.unmutate import remove_tensor_mutation
+from gpujit.passes.unmutate.main import remove_tensor_mutation
 from gpujit.support.errors import ArgumentError, InternalError
 
 log = logging.getLogger("gpujit.passes")

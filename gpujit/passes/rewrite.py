@@ -33,7 +33,7 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.parser import parse_graph
 from gpujit.ir.types import TENSOR, TensorType, is_subtype
 from gpujit.ops import table
-from gpujit.passes.alias import AliasAnalysis, has_effect
+from gpujit.passes.analysis.alias import AliasAnalysis, has_effect
 from gpujit.passes.base import Pass, declined, graph_pass, may_change, spend
 from gpujit.passes.nodes import (
     constant_before,

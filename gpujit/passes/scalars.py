@@ -13,10 +13,10 @@ import numpy as np
 
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value
-from gpujit.passes.alias import AliasAnalysis
+from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.base import declined, graph_pass
 from gpujit.passes.nodes import constant_before, insert_op, replace_node
-from gpujit.passes.peephole_facts import constant_of, full_name, remove_unread
+from gpujit.passes.peephole.facts import constant_of, full_name, remove_unread
 
 _INT64, _FLOAT64, _BOOL = 4, 7, 11
 _CODES: dict[T.Type, int] = {T.INT: _INT64, T.FLOAT: _FLOAT64, T.BOOL: _BOOL}

@@ -6,7 +6,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.passes.base import Edits, declined, graph_pass
 from gpujit.passes.nodes import constant_before, like, replace_node
-from gpujit.passes.peephole_facts import constant_of, full_name, remove_unread
+from gpujit.passes.peephole.facts import constant_of, full_name, remove_unread
 
 # What cannot change between the place it is formatted at and the place the text is used.
 _UNCHANGING = (T.INT, T.FLOAT, T.BOOL, T.STR, T.NONE, T.COMPLEX)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpujit.passes.peephole_facts import constant_of
+from gpujit.passes.peephole.facts import constant_of
 from gpujit.passes.rewrite import Match, Rule, rewrite_pass
 
 

@@ -9,7 +9,7 @@ from gpujit.fuser.fuse import FUSION_GROUP, Fused
 from gpujit.fuser.report import describe
 from gpujit.ir.graph import Graph, Node
 from gpujit.ir.printer import SUBGRAPH
-from gpujit.passes.effects import entry_of
+from gpujit.passes.analysis.effects import entry_of
 from gpujit.runtime.fused import FusedStep
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node, Value, copy_node
 from gpujit.ir.printer import SUBGRAPH
-from gpujit.passes.effects import inner_nodes
+from gpujit.passes.analysis.effects import inner_nodes
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.decide import Decisions
 from gpujit.static_runtime.native import Maker

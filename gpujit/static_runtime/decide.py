@@ -16,8 +16,8 @@ from gpujit.fuser.lower import Lowered, lower
 from gpujit.ir.graph import Graph, Node, Value, copy_node
 from gpujit.kernels.templates.bound import BoundTemplate
 from gpujit.ops.registry import Op
-from gpujit.passes.alias import AliasAnalysis
-from gpujit.passes.effects import entry_of, inner_nodes, is_pure
+from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.analysis.effects import entry_of, inner_nodes, is_pure
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.endings import Ending, endings
 from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of

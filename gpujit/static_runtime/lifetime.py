@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpujit.ir.graph import Node, Value
-from gpujit.passes.alias import AliasAnalysis
+from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.static_runtime.places import Places, facts_of, reads_of
 from gpujit.static_runtime.plan import Lifetime
 

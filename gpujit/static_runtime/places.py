@@ -18,7 +18,7 @@ from gpujit.ir import types as T
 from gpujit.ir.dtypes import numpy_dtype
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ops.registry import Op
-from gpujit.passes.effects import entry_of
+from gpujit.passes.analysis.effects import entry_of
 from gpujit.passes.nodes import constant_before, insert_op
 from gpujit.support.errors import GpujitError
 

@@ -11,7 +11,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Node, Value
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.kernels.templates.bound import BoundTemplate
-from gpujit.passes.effects import entry_of
+from gpujit.passes.analysis.effects import entry_of
 from gpujit.runtime.explain import label_of
 from gpujit.static_runtime.native import NativeKernel
 from gpujit.static_runtime.places import facts_of

@@ -13,8 +13,8 @@ from gpujit.fuser.fuse import FUSION_GROUP, Fused, fuse
 from gpujit.ir.graph import Graph, Node
 from gpujit.ir.parser import parse_graph
 from gpujit.ir.verify import verify
-from gpujit.passes.effects import resolve_node
-from gpujit.passes.infer_types import infer_types
+from gpujit.passes.analysis.effects import resolve_node
+from gpujit.passes.infer.main import infer_types
 from gpujit.runtime.fused import FusedStep
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.vm import Interpreter

@@ -16,7 +16,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.verify import verify
 from gpujit.ops import table
-from gpujit.passes.infer_types import infer_types
+from gpujit.passes.infer.main import infer_types
 from tests.fuser.help import assert_close, fuse_free, run
 from tests.passes.random_graphs import Program, programs
 

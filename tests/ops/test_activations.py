@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.activations
-import gpujit.ops.activations_backward  # noqa: F401  # declares the entries
+import gpujit.ops.families.elementwise.activations
+import gpujit.ops.families.elementwise.activations_backward  # noqa: F401  # declares the entries
 from gpujit.ops.numeric import BLOCK
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, assert_same, run

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gpujit.ops.activations
-import gpujit.ops.attention  # noqa: F401  declares the entries
+import gpujit.ops.families.elementwise.activations
+import gpujit.ops.families.layers.attention  # noqa: F401  declares the entries
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, run
 

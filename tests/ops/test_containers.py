@@ -12,7 +12,7 @@ import pytest
 from gpujit.ir.types import ClassType
 from gpujit.ir.values import ScriptObject
 from gpujit.ops import table
-from gpujit.ops.containers import TensorKey, dict_key, key_value
+from gpujit.ops.families.language.containers import TensorKey, dict_key, key_value
 from gpujit.ops.registry import registered
 from gpujit.support.errors import GpujitError, OpError, ShapeError
 from tests.ops.check import assert_same, run

@@ -9,11 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.create  # declares the entries
-import gpujit.ops.fills
-import gpujit.ops.grids
-import gpujit.ops.ranges
-import gpujit.ops.windows  # noqa: F401
+import gpujit.ops.families.memory.create  # declares the entries
+import gpujit.ops.families.memory.fills
+import gpujit.ops.families.memory.grids
+import gpujit.ops.families.memory.ranges
+import gpujit.ops.families.signal.windows  # noqa: F401
 from gpujit.ir.dtypes import BY_CODE
 from gpujit.ir.values import Device
 from gpujit.support.errors import DeviceError, DTypeError, OpError, ShapeError

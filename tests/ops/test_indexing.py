@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.embedding  # declares the entries
-import gpujit.ops.indexing
-import gpujit.ops.scatter
-import gpujit.ops.search  # noqa: F401
+import gpujit.ops.families.layers.embedding  # declares the entries
+import gpujit.ops.families.memory.indexing
+import gpujit.ops.families.memory.scatter
+import gpujit.ops.families.rows.search  # noqa: F401
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, run
 

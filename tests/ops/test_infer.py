@@ -10,9 +10,12 @@ import pytest
 from gpujit.ir.types import TENSOR, TensorType
 from gpujit.ops import infer as inference
 from gpujit.ops import table
-from gpujit.ops.infer import admits, checked, infer, join, kind_of_rule, type_of
+from gpujit.ops.infer import infer, kind_of_rule
+from gpujit.ops.infer_cases import join, type_of
+from gpujit.ops.infer_check import admits, checked
+from gpujit.ops.infer_probe import PROBE_LIMIT
 from gpujit.ops.registry import Op, by_full_name
-from gpujit.ops.rules import UNKNOWN, ListOf, NotKnown, Unknown, broadcast
+from gpujit.ops.rules.common import UNKNOWN, ListOf, NotKnown, Unknown, broadcast
 from gpujit.support.config import Settings, config, from_environment
 from gpujit.support.errors import InternalError, ShapeError
 
@@ -84,7 +87,7 @@ def test_a_large_probe_keeps_sizes_it_can_name() -> None:
 
     op = new_op("my::twice(Tensor x) -> Tensor", body)
     assert infer(op, [TensorType(6, (100000, 5000))]) == TensorType(6, (5000, None))
-    assert max(seen) <= inference.PROBE_LIMIT
+    assert max(seen) <= PROBE_LIMIT
 
 
 def test_operators_with_effects_are_never_probed() -> None:
@@ -113,7 +116,7 @@ def test_unknown_ranks_and_values_leave_the_dtype() -> None:
 
 
 def test_random_state_is_left_alone() -> None:
-    from gpujit.ops.random import DEFAULT
+    from gpujit.ops.families.random.random import DEFAULT
 
     before = DEFAULT.initial_seed(), repr(DEFAULT.__dict__) if hasattr(DEFAULT, "__dict__") else None
     for name in ("aten::rand_like", "aten::bernoulli", "aten::dropout"):

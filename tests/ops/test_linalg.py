@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gpujit.ops.linalg
-import gpujit.ops.linalg_norms  # noqa: F401  declares the entries
+import gpujit.ops.families.matrices.linalg
+import gpujit.ops.families.matrices.linalg_norms  # noqa: F401  declares the entries
 from gpujit.ops.registry import by_full_name
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, assert_same, run

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.class_losses
-import gpujit.ops.losses  # noqa: F401  # importing declares the entries
+import gpujit.ops.families.layers.class_losses
+import gpujit.ops.families.layers.losses  # noqa: F401  # importing declares the entries
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, assert_same, run
 

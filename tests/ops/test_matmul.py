@@ -8,9 +8,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.einsum
-import gpujit.ops.matmul
-import gpujit.ops.pointwise  # noqa: F401  declares the entries
 from gpujit.ops.registry import by_full_name
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, run

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.norms  # noqa: F401  # importing declares the entries
+import gpujit.ops.families.layers.norms  # noqa: F401  # importing declares the entries
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, assert_same, run
 

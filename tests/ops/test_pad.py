@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.pad  # noqa: F401  # importing declares the entries
+import gpujit.ops.families.layers.pad  # noqa: F401  # importing declares the entries
 from gpujit.support.errors import OpError, ShapeError
 from tests.ops.check import against_torch, assert_same, run
 

@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.compare
-import gpujit.ops.pointwise
-import gpujit.ops.unary  # noqa: F401  # declares the entries
+import gpujit.ops.families.elementwise.compare
+import gpujit.ops.families.elementwise.pointwise
+import gpujit.ops.families.elementwise.unary  # noqa: F401  # declares the entries
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, assert_same, run, to_torch
 

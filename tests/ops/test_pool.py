@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.pool
-import gpujit.ops.unpool  # noqa: F401  # importing declares the entries
+import gpujit.ops.families.layers.pool
+import gpujit.ops.families.layers.unpool  # noqa: F401  # importing declares the entries
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, assert_same, run
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from gpujit.ir.values import QTensor
-from gpujit.ops import quantized, table
-from gpujit.ops.qtensor import STORED, choose_parameters, quantize
+from gpujit.ops import table
+from gpujit.ops.families.quantized import main as quantized
+from gpujit.ops.families.quantized.qtensor import STORED, choose_parameters, quantize
 from gpujit.support.errors import DTypeError, OpError, PickleError, ShapeError
 from tests.ops.check import against_torch, run
 

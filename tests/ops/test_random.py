@@ -10,10 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.dropout  # noqa: F401  # declares the entries
+import gpujit.ops.families.layers.dropout  # noqa: F401  # declares the entries
 from gpujit.ir.dtypes import BY_CODE
+from gpujit.ops.families.random.random import manual_seed
 from gpujit.ops.generator import DEFAULT, Generator
-from gpujit.ops.random import manual_seed
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import assert_same, from_torch, run
 

@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.conv
-import gpujit.ops.rearrange  # noqa: F401  # importing declares the entries
+import gpujit.ops.families.layers.conv
+import gpujit.ops.families.layers.rearrange  # noqa: F401  # importing declares the entries
 from gpujit.support.errors import ShapeError
 from tests.ops.check import against_torch, assert_same, run
 

@@ -9,13 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.distance
-import gpujit.ops.extremes
-import gpujit.ops.reduce
-import gpujit.ops.scan
-import gpujit.ops.segments
-import gpujit.ops.softmax
-import gpujit.ops.statistics  # noqa: F401  # importing declares the entries
+import gpujit.ops.families.layers.softmax
+import gpujit.ops.families.matrices.distance
+import gpujit.ops.families.rows.extremes
+import gpujit.ops.families.rows.reduce
+import gpujit.ops.families.rows.scan
+import gpujit.ops.families.rows.segments
+import gpujit.ops.families.rows.statistics  # noqa: F401  # importing declares the entries
 from gpujit.ops.axes import total
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, assert_same, run

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gpujit.ops.rnn  # noqa: F401  declares the entries
+import gpujit.ops.families.layers.rnn  # noqa: F401  declares the entries
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, run
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpujit.ir.types import INT, EnumType
 from gpujit.ir.values import CPU, Device, EnumValue, QTensor, SparseTensor
-from gpujit.ops.queries import broadcast_sizes
+from gpujit.ops.families.language.queries import broadcast_sizes
 from gpujit.ops.registry import registered
 from gpujit.support.errors import DeviceError, DTypeError, GpujitError, OpError, ShapeError
 from tests.ops.check import against_torch, assert_same, run

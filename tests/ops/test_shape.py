@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.shape  # noqa: F401  # declares the entries
+import gpujit.ops.families.memory.shape  # noqa: F401  # declares the entries
 from gpujit.support.errors import DTypeError, ShapeError
 from tests.ops.check import against_torch, run
 

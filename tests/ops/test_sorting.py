@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.sorting  # declares the entries
-import gpujit.ops.unique  # noqa: F401
+import gpujit.ops.families.rows.sorting  # declares the entries
+import gpujit.ops.families.rows.unique  # noqa: F401
 from gpujit.support.errors import DTypeError, ShapeError
 from tests.ops.check import against_torch, run
 

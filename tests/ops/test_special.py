@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gpujit.ops.bessel
-import gpujit.ops.gamma
-import gpujit.ops.polynomials
-import gpujit.ops.special  # noqa: F401  # declares the entries
+import gpujit.ops.families.elementwise.bessel
+import gpujit.ops.families.elementwise.gamma
+import gpujit.ops.families.elementwise.polynomials
+import gpujit.ops.families.elementwise.special  # noqa: F401  # declares the entries
 from gpujit.support.errors import DTypeError, OpError
 from tests.ops.check import against_torch, assert_same, run
 

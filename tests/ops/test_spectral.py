@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gpujit.ops.spectral
-import gpujit.ops.stft  # noqa: F401  declares the entries
+import gpujit.ops.families.signal.spectral
+import gpujit.ops.families.signal.stft  # noqa: F401  declares the entries
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, run
 

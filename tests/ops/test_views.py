@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import gpujit.ops.casts  # declares the entries
-import gpujit.ops.parts
-import gpujit.ops.splits
-import gpujit.ops.views  # noqa: F401
+import gpujit.ops.families.memory.casts  # declares the entries
+import gpujit.ops.families.memory.parts
+import gpujit.ops.families.memory.splits
+import gpujit.ops.families.memory.views  # noqa: F401
 from gpujit.ir.dtypes import BY_CODE
 from gpujit.ir.values import Device
 from gpujit.support.errors import DeviceError, DTypeError, OpError, ShapeError

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gpujit.ops.conv
-import gpujit.ops.vision  # noqa: F401  # importing declares the entries
-from gpujit.ops import vision
+import gpujit.ops.families.layers.conv
+import gpujit.ops.families.layers.vision  # noqa: F401  # importing declares the entries
+from gpujit.ops.families.layers import vision
 from gpujit.support.errors import DTypeError, ShapeError
 from tests.ops.check import against_torch, assert_same, run
 

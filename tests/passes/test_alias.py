@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.parser import parse_graph
-from gpujit.passes.alias import AliasAnalysis
-from gpujit.passes.effects import has_effect, is_pure, resolve_node
+from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.analysis.effects import has_effect, is_pure, resolve_node
 from tests.passes.random_graphs import Program, arrays_in, lists_in, programs, run_graph, share_memory
 from tests.passes.tracing import evaluate
 

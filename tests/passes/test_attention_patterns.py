@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gpujit.ir.parser import parse_graph
-from gpujit.passes.attention_patterns import fuse_attention
-from gpujit.passes.decompose import decompose
+from gpujit.passes.decompose.attention import fuse_attention
+from gpujit.passes.decompose.main import decompose
 from gpujit.testing import assert_same_values, resolve_node
 from tests.passes.peephole_help import check_declines, check_row, floats, graph_text, run
 

@@ -9,8 +9,8 @@ import pytest
 
 from gpujit.ir.graph import Graph, Node
 from gpujit.ir.parser import parse_graph
+from gpujit.passes.analysis.effects import resolve_node
 from gpujit.passes.base import PASSES, Pass, changes_made, declined, graph_pass, may_change, spend
-from gpujit.passes.effects import resolve_node
 from gpujit.support.config import config
 from gpujit.support.errors import InternalError
 

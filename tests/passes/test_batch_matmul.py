@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpujit.ir.parser import parse_graph
-from gpujit.passes.batch_matmul import group_products
+from gpujit.passes.freeze.batch_matmul import group_products
 from gpujit.testing import assert_same_values, resolve_node
 from tests.passes.peephole_help import check_declines, floats, graph_text, run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpujit.passes.constant_views import fold_constant_views
-from gpujit.passes.pool_equal import MAX_BYTES, pool_equal
+from gpujit.passes.freeze.constant_views import fold_constant_views
+from gpujit.passes.freeze.pool_equal import MAX_BYTES, pool_equal
 from gpujit.testing import check_pass
 
 W = np.arange(6, dtype=np.float32).reshape(2, 3)

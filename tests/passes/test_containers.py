@@ -12,7 +12,7 @@ from gpujit.ir.graph import Graph
 from gpujit.passes.base import changes_made
 from gpujit.passes.containers import MAX_ELEMENTS, lower_containers
 from gpujit.passes.tuples import lower_tuples
-from gpujit.passes.unmutate import remove_tensor_mutation
+from gpujit.passes.unmutate.main import remove_tensor_mutation
 from gpujit.support.config import config
 from gpujit.testing import check_pass
 from tests.passes.peephole_help import run

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gpujit.passes.convert_dtype import convert_dtype, floating_dtype
+from gpujit.passes.freeze.convert_dtype import convert_dtype, floating_dtype
 from gpujit.support.errors import DTypeError
 from gpujit.testing import check_pass
 

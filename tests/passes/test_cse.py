@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gpujit.ir.parser import parse_graph
+from gpujit.passes.analysis.effects import resolve_node
 from gpujit.passes.base import changes_made
 from gpujit.passes.cse import eliminate_common_subexpressions, pool_constants
-from gpujit.passes.effects import resolve_node
 from gpujit.support.config import config
 from gpujit.testing import check_pass
 from tests.passes.random_graphs import Program, assert_keeps_meaning, programs

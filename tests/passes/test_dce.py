@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from gpujit.passes.analysis.effects import has_effect
 from gpujit.passes.dce import eliminate_dead_code
-from gpujit.passes.effects import has_effect
 from gpujit.testing import check_pass
 from tests.passes.random_graphs import Program, assert_keeps_meaning, programs
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gpujit.ir.dtypes import code_of
 from gpujit.ir.parser import parse_graph
-from gpujit.passes.decompose import DECOMPOSITIONS, decompose, decompose_usual
-from gpujit.passes.decompose_products import fuse_addmm
+from gpujit.passes.decompose.main import DECOMPOSITIONS, decompose, decompose_usual
+from gpujit.passes.decompose.products import fuse_addmm
 from gpujit.support.errors import ArgumentError
 from gpujit.testing import assert_same_values, check_pass, resolve_node
 from tests.passes.peephole_help import check_declines, check_row, graph_text, run

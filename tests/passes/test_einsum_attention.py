@@ -7,8 +7,8 @@ import pytest
 
 from gpujit.ir.graph import Graph
 from gpujit.ir.parser import parse_graph
-from gpujit.passes.decompose_einsum import write_out_attention_products
-from gpujit.passes.effects import resolve_node
+from gpujit.passes.analysis.effects import resolve_node
+from gpujit.passes.decompose.einsum import write_out_attention_products
 from gpujit.passes.pipeline import run
 from tests.passes.random_graphs import assert_equal, run_graph
 from tests.passes.specialise_help import kinds

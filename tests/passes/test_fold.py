@@ -5,8 +5,8 @@ import pytest
 
 from gpujit.ir import types as T
 from gpujit.ir.parser import parse_graph
+from gpujit.passes.analysis.decide import is_instance
 from gpujit.passes.base import changes_made
-from gpujit.passes.decide import is_instance
 from gpujit.passes.fold import fold
 from gpujit.support.config import config
 from gpujit.testing import check_pass, resolve_node

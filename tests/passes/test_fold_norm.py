@@ -12,7 +12,7 @@ import pytest
 from gpujit.ir.graph import Graph
 from gpujit.ir.parser import parse_graph
 from gpujit.ir.printer import print_graph
-from gpujit.passes.fold_norm import NormFolder, fold_norm
+from gpujit.passes.freeze.fold_norm import NormFolder, fold_norm
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.vm import Interpreter
 from gpujit.testing import check_pass, resolve_node

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gpujit.ir.graph import Graph
-from gpujit.passes.exits import simplify_exits
-from gpujit.passes.if_conversion import convert_ifs
-from gpujit.passes.ifs import simplify_ifs
+from gpujit.passes.control.exits import simplify_exits
+from gpujit.passes.control.if_conversion import convert_ifs
+from gpujit.passes.control.ifs import simplify_ifs
 from gpujit.testing import check_pass
 from tests.passes.random_graphs import run_graph as run
 

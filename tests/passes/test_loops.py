@@ -5,8 +5,8 @@ import pytest
 
 from gpujit.ir.parser import parse_graph
 from gpujit.ir.verify import verify
-from gpujit.passes.blocks import nodes_of_kind
-from gpujit.passes.loops import Limits, peel, unroll_constant_loops, unroll_loops, unroll_whole
+from gpujit.passes.control.blocks import nodes_of_kind
+from gpujit.passes.control.loops import Limits, peel, unroll_constant_loops, unroll_loops, unroll_whole
 from gpujit.testing import check_pass, resolve_node
 from tests.passes.random_graphs import run_graph as run
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpujit.passes.peephole import peephole
-from gpujit.passes.peephole_permutes import join_permutes
-from gpujit.passes.peephole_queries import answer_queries
+from gpujit.passes.peephole.main import peephole
+from gpujit.passes.peephole.permutes import join_permutes
+from gpujit.passes.peephole.queries import answer_queries
 from tests.passes.peephole_help import check_declines, check_row, floats, run
 
 _X = "%x : Float(2, 3)"

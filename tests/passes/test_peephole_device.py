@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpujit.ir.parser import parse_graph
-from gpujit.passes.peephole_device import on_cpu, on_device
+from gpujit.passes.peephole.device import on_cpu, on_device
 from gpujit.support.errors import DeviceError
 from tests.passes.peephole_help import check_declines, check_row, floats, graph_text
 

@@ -12,10 +12,10 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.passes.arithmetic import arithmetic, simplify_with_constants
 from gpujit.passes.nodes import constant_before, insert_op
-from gpujit.passes.peephole import peephole
-from gpujit.passes.peephole_device import on_cpu
-from gpujit.passes.peephole_permutes import join_permutes
-from gpujit.passes.peephole_queries import answer_queries
+from gpujit.passes.peephole.device import on_cpu
+from gpujit.passes.peephole.main import peephole
+from gpujit.passes.peephole.permutes import join_permutes
+from gpujit.passes.peephole.queries import answer_queries
 from gpujit.passes.scalars import numbers_instead_of_tensors
 from tests.passes.random_graphs import Program, assert_keeps_meaning, programs
 

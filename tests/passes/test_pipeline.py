@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 import gpujit.passes
 from gpujit.ir.graph import Graph
 from gpujit.ir.parser import parse_graph
+from gpujit.passes.analysis.effects import resolve_node
 from gpujit.passes.base import PASSES, Pass, changes_made
-from gpujit.passes.effects import resolve_node
 from gpujit.passes.pipeline import PIPELINES, named, run
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError, InternalError

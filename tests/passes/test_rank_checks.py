@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpujit.ir.graph import Graph
-from gpujit.passes.rank_checks import use_rank_checks
+from gpujit.passes.control.rank_checks import use_rank_checks
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.vm import Interpreter
 from gpujit.support.errors import ScriptRaised

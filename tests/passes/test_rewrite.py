@@ -9,8 +9,8 @@ import pytest
 
 from gpujit.ir import types as T
 from gpujit.ir.parser import parse_graph
+from gpujit.passes.analysis.effects import resolve_node
 from gpujit.passes.base import Pass
-from gpujit.passes.effects import resolve_node
 from gpujit.passes.rewrite import Match, Rule, apply_rules
 from gpujit.testing import check_pass
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node
 from gpujit.ir.parser import parse_graph
+from gpujit.passes.analysis.effects import resolve_node
 from gpujit.passes.base import PASSES, Pass, changes_made
-from gpujit.passes.effects import resolve_node
 from gpujit.passes.rewrite import Rule, constant_before, insert_node, insert_op, rewrite_pass
 from gpujit.support.config import config
 from gpujit.support.errors import InternalError

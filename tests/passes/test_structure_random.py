@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from gpujit.ir.graph import Graph
 from gpujit.ir.verify import verify
 from gpujit.passes.base import Pass
-from gpujit.passes.blocks import nodes_of_kind
-from gpujit.passes.exits import simplify_exits
+from gpujit.passes.control.blocks import nodes_of_kind
+from gpujit.passes.control.exits import simplify_exits
+from gpujit.passes.control.if_conversion import convert_ifs
+from gpujit.passes.control.ifs import simplify_ifs
+from gpujit.passes.control.loops import peel, unroll_constant_loops, unroll_loops
 from gpujit.passes.fold import fold
-from gpujit.passes.if_conversion import convert_ifs
-from gpujit.passes.ifs import simplify_ifs
 from gpujit.passes.inline import inline
-from gpujit.passes.loops import peel, unroll_constant_loops, unroll_loops
 from tests.passes.flow_graphs import flows, trace
 from tests.passes.random_graphs import Program, assert_keeps_meaning, assert_same_outcome, outcome, programs
 

@@ -13,11 +13,11 @@ from gpujit.ir.graph import Graph
 from gpujit.ir.parser import parse_graph
 from gpujit.ir.types import TensorType
 from gpujit.ops import table
+from gpujit.passes.analysis.effects import entry_of, resolve_node
 from gpujit.passes.base import changes_made
-from gpujit.passes.effects import entry_of, resolve_node
 from gpujit.passes.nodes import insert_op
-from gpujit.passes.unmutate import remove_tensor_mutation
-from gpujit.passes.unmutate_ops import pure_op
+from gpujit.passes.unmutate.main import remove_tensor_mutation
+from gpujit.passes.unmutate.operators import pure_op
 from gpujit.support.config import config
 from gpujit.testing import check_pass
 from tests.passes.peephole_help import run

@@ -14,9 +14,9 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.parser import parse_graph
 from gpujit.ops import table
-from gpujit.passes.effects import resolve_node
-from gpujit.passes.unmutate import remove_tensor_mutation
-from gpujit.passes.unmutate_views import UNPACK, VIEWS
+from gpujit.passes.analysis.effects import resolve_node
+from gpujit.passes.unmutate.main import remove_tensor_mutation
+from gpujit.passes.unmutate.views import UNPACK, VIEWS
 from gpujit.testing import assert_same_values
 from tests.passes import random_graphs
 from tests.passes.peephole_help import run

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ops import table
-from gpujit.passes.effects import entry_of
+from gpujit.passes.analysis.effects import entry_of
 
 Look = Callable[[Node, dict[Value, Any]], None]
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 
 import gpujit
 from gpujit.ir.types import TensorType
-from gpujit.passes.infer_types import infer_types_pass
+from gpujit.passes.infer.main import infer_types_pass
 from gpujit.static_runtime.steps import Options
 from gpujit.support.config import config
 from gpujit.testing import assert_same_values

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.source import CallSite
-from gpujit.passes.effects import inner_nodes
+from gpujit.passes.analysis.effects import inner_nodes
 from gpujit.passes.inline import callee
 from gpujit.passes.specialise.evaluator import Evaluator, TooLarge, Unreachable, handles
 from gpujit.passes.specialise.language import as_it_is

@@ -17,7 +17,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.module import Function
 from gpujit.ir.values import ScriptObject
-from gpujit.passes.effects import entry_of, has_effect
+from gpujit.passes.analysis.effects import entry_of, has_effect
 from gpujit.passes.inline import callee
 from gpujit.passes.specialise import control, language, operators
 from gpujit.passes.specialise.evaluator import HANDLERS, Evaluator, Unreachable

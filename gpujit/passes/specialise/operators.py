@@ -14,9 +14,9 @@ from gpujit.ir.types import TensorType
 from gpujit.ir.values import CPU
 from gpujit.ops.infer import infer
 from gpujit.ops.registry import Op
-from gpujit.ops.rules import ListOf, is_known
+from gpujit.ops.rules.common import ListOf, is_known
 from gpujit.ops.symbolic import NotKnown
-from gpujit.passes.effects import entry_of, is_pure
+from gpujit.passes.analysis.effects import entry_of, is_pure
 from gpujit.passes.specialise.evaluator import Evaluator, handles
 from gpujit.passes.specialise.values import Abstract, Blank, Dyn, Known, Ref, Tup
 from gpujit.support.errors import DTypeError, GpujitError, ShapeError
