@@ -14,6 +14,7 @@ from gpujit.ir.module import Function, named_modules
 from gpujit.ir.values import ScriptObject
 from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
 from gpujit.runtime.values import describe
+from gpujit.runtime.warm import call_until_planned
 from gpujit.support.errors import ArgumentError, FreezeError
 
 # When kernels are compiled.
@@ -97,7 +98,8 @@ def optimize_for_inference(
     Args:
         mod: a module; one that is frozen already is optimised in place and returned.
         other_methods: methods to keep and optimise besides ``forward``.
-        example_inputs: inputs of ``forward``, which is called with them before this returns.
+        example_inputs: inputs of ``forward``, which is called with them before this returns; what that changes is
+            undone.
         threads: how many threads share the work of one call, 1 to 1024; None for what the switch ``threads`` says, else
             for what affinity and the container's quota allow.
         compile: "ahead" compiles what a call needs before that call returns. "background" leaves calls to the
@@ -155,7 +157,7 @@ def _planned(
 
     program.optimise(make)
     if example_inputs is not None:
-        mod(*example_inputs)
+        call_until_planned(mod, mod._object, example_inputs, {}, program.stats)
     return mod
 
 

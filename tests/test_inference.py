@@ -354,6 +354,28 @@ def test_warming_up_leaves_state_inputs_and_random_numbers_alone() -> None:
     np.testing.assert_array_equal(fast(x), first)
 
 
+def test_example_inputs_change_nothing() -> None:
+    for compile in ("ahead", "background", "never"):
+        fast = gpujit.optimize_for_inference(stateful(), example_inputs=[X], compile=compile)
+        assert_close(state(fast), state(stateful()))
+        until_planned(fast)
+        assert fast.plan_stats().made > 0
+        made = fast.plan_stats().made
+        fast(X)
+        assert compile == "background" or fast.plan_stats().made == made
+
+
+def test_inputs_that_cannot_be_told_apart_are_interpreted_with_the_reason() -> None:
+    fast = gpujit.optimize_for_inference(layers())
+    run = fast._program.executor(fast._object.type.methods["forward"])
+    run.interpret = lambda values: "interpreted"
+    assert run([fast._object, {1, 2}]) == "interpreted"
+    assert "its inputs cannot be told apart: unhashable type: 'set'" in fast.explain()
+    run.strict = True
+    with pytest.raises(ArgumentError, match="cannot be told apart"):
+        run([fast._object, {1, 2}])
+
+
 def test_warming_up_in_the_background_mode_is_done_at_once() -> None:
     fast = gpujit.optimize_for_inference(layers(), compile="background")
     stats = fast.warmup([X, X[:2]])

@@ -47,7 +47,7 @@ from gpujit.runtime.vm import Interpreter
 from gpujit.runtime.warm import are_plans_made_at_once
 from gpujit.support import background
 from gpujit.support.config import Overrides, Settings, config
-from gpujit.support.errors import GpujitError
+from gpujit.support.errors import ArgumentError, GpujitError
 
 log = logging.getLogger("gpujit.fuser")
 
@@ -151,6 +151,8 @@ class Executor:
         self._graph: Graph | None = None
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         self._latest: _Entry | None = None
+        # Why some inputs have no key.
+        self._unknown = ""
         # How often plans could not be used because of an attribute's number, by its path; and those that changed too
         # often to be assumed.
         self._changes: Counter[str] = Counter()
@@ -201,8 +203,9 @@ class Executor:
         """The plan that runs these values, made when there is none yet; None when they are left to the interpreter."""
         try:
             key = tuple([_key(v) for v in values[self._first :]])
-        except TypeError:
+        except TypeError as fault:
             # A value that can only be told from others by where it lies; nothing can be assumed about it.
+            self._no_key(fault)
             return None
         entry = self._entries.get(key)
         if entry is not None:
@@ -225,6 +228,13 @@ class Executor:
                 if found is not None or other.fault is not None:
                     return found
             return self.make(key, values)
+
+    def _no_key(self, fault: TypeError) -> None:
+        """Note that inputs without a key are interpreted. Raises ArgumentError when ``strict``."""
+        reason = f"its inputs cannot be told apart: {fault}"
+        if self.strict:
+            raise ArgumentError(f"{self.function.name}: {reason}")
+        self._unknown = reason
 
     def _found(self, key: Any, entry: _Entry, values: list[Any]) -> Plan | None:
         """The entry's plan for these values. Raises the fault for which there is none when ``strict``."""
@@ -395,7 +405,8 @@ class Executor:
 
     def reasons(self) -> Sequence[str]:
         """Why inputs were left to the interpreter."""
-        return [e.fault.message for e in list(self._entries.values()) if e.fault is not None]
+        found = [e.fault.message for e in list(self._entries.values()) if e.fault is not None]
+        return [*found, self._unknown] if self._unknown else found
 
 
 _RUN = Interpreter(Lowerer(np)).run

@@ -44,15 +44,26 @@ def warm_up(
     try:
         for i, entry in enumerate(inputs):
             args, kwargs = example_of(schema, entry, i)
-            with unchanged([root, *args], kwargs):
-                for _ in range(MAX_CALLS):
-                    before = stats().made
-                    call(*args, **kwargs)
-                    if stats().made == before:
-                        break
+            call_until_planned(call, root, args, kwargs, stats)
     finally:
         _at_once.reset(token)
     return stats()
+
+
+def call_until_planned(
+    call: Callable[..., Any],
+    root: ScriptObject,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    stats: Callable[[], PlanStats],
+) -> None:
+    """Call a method on an example until that makes no new plan, and undo what it does. Raises what calls raise."""
+    with unchanged([root, *args], kwargs):
+        for _ in range(MAX_CALLS):
+            before = stats().made
+            call(*args, **kwargs)
+            if stats().made == before:
+                break
 
 
 def example_of(schema: Schema, entry: Any, number: int = 0) -> tuple[list[Any], dict[str, Any]]:
