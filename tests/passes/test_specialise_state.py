@@ -239,6 +239,50 @@ def test_containers_are_told_apart_where_one_is_changed():
         assert (found.check([f32(1)], module) is None) is fits
 
 
+CHANGED = """
+    graph(%self : __torch__.M, %x : Tensor):
+      %5 : int = prim::Constant[value=5]()
+      %yes : bool = prim::Constant[value=1]()
+      {}
+      %after : int[] = prim::GetAttr[name="sizes"](%self)
+      %n : int = aten::len(%after)
+      return ({})"""
+IN_A_BRANCH = """%go : bool = aten::Bool(%x)
+       = prim::If(%go)
+        block0():
+          %list : int[] = prim::GetAttr[name="sizes"](%self)
+          %same : int[] = aten::append(%list, %5)
+          -> ()
+        block1():
+          -> ()"""
+IN_A_LOOP = """%trips : int = aten::Int(%x)
+      %sum : int = prim::Loop(%trips, %yes, %5)
+        block0(%i : int, %s : int):
+          %list : int[] = prim::GetAttr[name="sizes"](%self)
+          %m : int = aten::len(%list)
+          %t : int = aten::add(%s, %m)
+          %same : int[] = aten::append(%list, %5)
+          -> (%yes, %t)"""
+
+
+def test_lists_first_met_in_a_branch_or_loop_are_not_as_they_were():
+    types, module = counter()
+    graph = read(CHANGED.format(IN_A_BRANCH, "%n"), types)
+    found = specialise(graph, key_of(graph, [module, np.array(1)]))
+    assert "prim::If" in kinds(found.graph)
+    for x, n in ((1, 3), (0, 2)):
+        module.set("sizes", [1, 2])
+        assert found.check([np.array(x)], module) is None
+        assert run_graph(found.graph, module, np.array(x)) == n
+    graph = read(CHANGED.format(IN_A_LOOP, "%sum"), types)
+    found = specialise(graph, key_of(graph, [module, np.array(2)]))
+    assert "prim::Loop" in kinds(found.graph)
+    for trips in (0, 1, 4):
+        module.set("sizes", [1, 2])
+        assert found.check([np.array(trips)], module) is None
+        assert run_graph(found.graph, module, np.array(trips)) == 5 + sum(range(2, 2 + trips))
+
+
 def test_large_containers_are_not_looked_into():
     text = """
         graph(%d : Dict(str, int), %key : str):

@@ -17,7 +17,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.module import Function
 from gpujit.ir.values import ScriptObject
-from gpujit.passes.analysis.effects import entry_of, has_effect
+from gpujit.passes.analysis.effects import entry_of, has_effect, has_own_effect
 from gpujit.passes.inline import callee
 from gpujit.passes.specialise import control, language, operators
 from gpujit.passes.specialise.evaluator import HANDLERS, Evaluator, Unreachable
@@ -164,7 +164,7 @@ def _depends_on_sharing(node: Node) -> bool:
     """Whether a node changes a list or dict, or asks whether two are one."""
     op = entry_of(node)
     if op is None:
-        return has_effect(node) and node.kind not in ("prim::SetAttr", "prim::RaiseException")
+        return has_own_effect(node) and node.kind not in ("prim::SetAttr", "prim::RaiseException")
     containers = (T.ListType, T.DictType)
     is_write = any(a.is_write and isinstance(a.type, containers) for a in op.schema.arguments)
     return is_write or op.name in ("aten::__is__", "aten::__isnot__")
