@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.api import ScriptModule, _Program
+from gpujit.api import ScriptModule, _module_object, _Program
 from gpujit.ir import types as T
 from gpujit.ir.module import Function, named_modules
-from gpujit.ir.values import ScriptObject
 from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
 from gpujit.runtime.values import describe
 from gpujit.runtime.warm import call_until_planned
@@ -47,6 +46,7 @@ def freeze(
     object_ = _module_object(mod, "freeze")
     program = _Program(np)
     program.lowerer.rules = mod._program.lowerer.rules
+    program.loaded = mod._program.loaded
     root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
     graphs = [function.graph for _, _, function in frozen_methods(root)]
     program.report = optimize_frozen(graphs, numerics=optimize_numerics)
@@ -159,11 +159,3 @@ def _planned(
     if example_inputs is not None:
         call_until_planned(mod, mod._object, example_inputs, {}, program.stats)
     return mod
-
-
-def _module_object(mod: Any, what: str) -> ScriptObject:
-    if not isinstance(mod, ScriptModule) or not mod._object.type.is_module:
-        raise ArgumentError(
-            f"{what} expects a ScriptModule, such as gpujit.load returns, as input; found a {type(mod).__name__}"
-        )
-    return mod._object

@@ -843,7 +843,7 @@ def test_explain_says_what_runs_each_node_and_why() -> None:
 
     assert "group 0: relu" in fast.explain()
     assert line("aten::sort").startswith("numpy") and line("aten::sort").count(": ") >= 1
-    assert line("prim::If").startswith("interpreter") or line("prim::If").startswith("plan")
+    assert line("prim::If").startswith("control")
     assert line("matmul").startswith("native template") and ".py:" in line("matmul")
     # Without planned memory the interpreter runs the plan.
     with config(disable=("static",)), warnings.catch_warnings():

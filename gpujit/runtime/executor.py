@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import Any, Protocol
 
@@ -364,11 +364,14 @@ class Executor:
         return Plan(found, graph, fused, steps, guards, lowerer.graph_code(graph))
 
     def _unfused(self, lowerer: Lowerer, node: Node) -> Callable[..., Any]:
-        """A group operator by operator, for when its kernel cannot be had."""
+        """A group operator by operator, for when its kernel cannot be had; lowered when it is first run so."""
+
+        @cache
+        def code() -> bc.Code:
+            return lowerer.graph_code(node.attributes["Subgraph"])
 
         def run(*arrays: Any) -> Any:
-            code = lowerer.graph_code(node.attributes["Subgraph"])
-            return Interpreter(lowerer).run(code, list(arrays))
+            return Interpreter(lowerer).run(code(), list(arrays))
 
         return run
 
@@ -430,7 +433,7 @@ def _key(value: Any) -> Any:
 def _failing(plan: Plan, values: list[Any]) -> Guard | None:
     """The first assumption about an attribute that is not so; the key has compared the inputs already."""
     for guard in plan.guards:
-        if guard.check(values) is not None:
+        if not guard.holds(values):
             return guard
     return None
 

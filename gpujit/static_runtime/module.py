@@ -20,6 +20,7 @@ from gpujit.runtime.outputs import Targets, check_fit, put
 from gpujit.static_runtime.arrays import arrays_in
 from gpujit.static_runtime.build import build
 from gpujit.static_runtime.decide import name_values
+from gpujit.static_runtime.idle import Idle, pool
 from gpujit.static_runtime.makers import native_step
 from gpujit.static_runtime.native import Maker
 from gpujit.static_runtime.places import Strides, facts_of
@@ -95,7 +96,7 @@ class StaticModule:
         self._plan: StaticPlan | None = None
         self._plans = 0
         self._is_asked = False
-        self._idle: list[StaticRuntime] = []
+        self._idle: list[StaticRuntime] | Idle[StaticRuntime] = []
         self._lock = threading.Lock()
 
     def run(self, values: Sequence[Any], out: Targets | None = None) -> Any:
@@ -136,7 +137,8 @@ class StaticModule:
         """Have the plan and a runtime for it."""
         # Without memory whoever runs it is told: there may be some by then.
         with suppress(LimitError):
-            self._idle.append(self.runtime(values))
+            found = self.runtime(values)
+            self._idle.append(found)
 
     def plan(self, values: Sequence[Any]) -> StaticPlan:
         """The plan; made for these values when there is none yet."""
@@ -146,7 +148,9 @@ class StaticModule:
                 found = self._plan
                 if found is None:
                     self._see_inputs(values)
-                    found = self._plan = self._make()
+                    found = self._make()
+                    self._idle = pool(found.arena.size)
+                    self._plan = found
         return found
 
     def runtime(self, values: Sequence[Any]) -> StaticRuntime:
@@ -276,7 +280,7 @@ class StaticModule:
         with self._lock:
             if self._plan is old:
                 self._plan = made
-                self._idle = []
+                self._idle = pool(made.arena.size)
 
     def _no_memory(self, runtime: StaticRuntime) -> LimitError:
         size = runtime.plan.arena.size

@@ -7,25 +7,39 @@ until one was seen that is not. Whoever runs a plan checks both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpujit.ir import types as T
-from gpujit.ir.dtypes import numpy_dtype
+from gpujit.ir.dtypes import code_of, numpy_dtype
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ops.registry import Op
-from gpujit.passes.analysis.effects import entry_of
+from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.analysis.effects import entry_of, has_own_effect
 from gpujit.passes.nodes import constant_before, insert_op
 from gpujit.support.errors import GpujitError
+
+if TYPE_CHECKING:
+    from gpujit.static_runtime.carried import Carried
 
 Strides = tuple[int, ...]
 
 # A stand-in of more bytes is not made, even though nobody fills it.
 LARGEST = 1 << 40
+# Operators whose templates read images that lie together.
+_READ_IMAGES = frozenset(
+    f"aten::{name}"
+    for name in (
+        "conv1d", "conv2d", "_convolution", "convolution", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d",
+        "adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
+    )
+)  # fmt: skip
+# Nodes that write no tensors, whatever else they do.
+_NO_WRITERS = ("prim::SetAttr", "prim::RaiseException")
 # Elements of a view that copies up to which it is found out in which order it does.
 LARGEST_COPY = 1 << 24
 
@@ -76,29 +90,41 @@ def contiguous(shape: Sequence[int], dtype: np.dtype) -> Strides:
 
 
 class Places:
-    """The places of a graph's values, inner blocks left out.
+    """The places of a graph's values, those of inner blocks included.
 
     Views that copy (a reshape of a transposed tensor) are replaced in the graph by a copy and a view of it.
     Args:
         strides: those of inputs and of operators' results that are not contiguous.
+        carried: copies made for loops.
     """
 
-    def __init__(self, graph: Graph, strides: Mapping[Value, Strides]) -> None:
+    def __init__(self, graph: Graph, strides: Mapping[Value, Strides], carried: Carried) -> None:
         self._strides = strides
         self._places: dict[Value, Place] = {}
         self._lists: dict[Value, list[Place]] = {}
-        # Copies made here: each has one input, and its result is contiguous.
-        self.copies: set[Node] = set()
+        # Copies made here, or for loops: the first input is what is copied, and the result is contiguous.
+        self.copies: set[Node] = set(carried.entries)
+        # Copies of the second input into the first one, which is one of those.
+        self.rounds = carried.rounds
         # Views whose results are known places.
         self.views: set[Node] = set()
-        for value in graph.inputs:
-            self._own(value)
-        for node in list(graph.nodes):
-            self._node(node)
+        # Built when it is first asked about; None when there is nobody to write anything.
+        self._alias: AliasAnalysis | None = None
+        self._graph = graph
+        self._is_written = any(has_own_effect(n) and n.kind not in _NO_WRITERS for n in graph.all_nodes())
+        self._block(graph.block)
 
     def of(self, value: Value) -> Place | None:
         """Where a tensor lies; None when that is not known."""
         return self._places.get(value)
+
+    def _block(self, block: Block) -> None:
+        for value in block.params:
+            self._own(value)
+        for node in list(block.nodes):
+            for inner in node.blocks:
+                self._block(inner)
+            self._node(node)
 
     def _own(self, value: Value) -> None:
         facts = facts_of(value)
@@ -114,6 +140,9 @@ class Places:
             if type(array) is np.ndarray:
                 self._places[node.output] = Place(node.output, 0, array.strides, array.shape, array.dtype)
             return
+        if node in self.rounds:
+            self._places[node.output] = self._places[node.inputs[0]]
+            return
         if node.kind == "prim::ListUnpack":
             parts = self._lists.get(node.inputs[0])
             if parts is not None and len(parts) == len(node.outputs):
@@ -127,6 +156,8 @@ class Places:
         op = entry_of(node)
         if op is not None and op.kind == "view" and self._view(node, op):
             return
+        if node.kind in _READ_IMAGES:
+            self._line_up(node)
         for value in node.outputs:
             self._own(value)
 
@@ -142,6 +173,9 @@ class Places:
             # It will be raised when the program runs.
             return False
         found = results if isinstance(results, (list, tuple)) else [results]
+        if self._is_written and self._depends_on_strides(node, op, base, arguments):
+            # Strides are checked when a plan is run; then it would be too late to find that memory is another.
+            return False
         if not all(type(y) is np.ndarray and (not y.size or np.may_share_memory(memory, y)) for y in found):
             return self._copying(node, op, base, arguments, results)
         start = x.__array_interface__["data"][0]
@@ -157,6 +191,42 @@ class Places:
             return False
         self.views.add(node)
         return True
+
+    def _line_up(self, node: Node) -> None:
+        """Have a node read a contiguous copy of its first operand, where that lies otherwise."""
+        x = node.inputs[0]
+        base = self._places.get(x)
+        if base is None or not 0 < prod(base.shape) <= LARGEST_COPY:
+            return
+        if base.strides != contiguous(base.shape, base.dtype):
+            node.set_input(0, self._copy(node, x, base))
+
+    def _copy(self, node: Node, x: Value, base: Place) -> Value:
+        """A contiguous copy of a tensor, made before a node."""
+        copy = insert_op(node, "aten::clone", [x, constant_before(node, 0, T.INT)], node)
+        facts = facts_of(x)
+        copy.type = x.type if facts is not None else T.TensorType(code_of(base.dtype), base.shape)
+        self._places[copy] = Place(copy, 0, contiguous(base.shape, base.dtype), base.shape, base.dtype)
+        self.copies.add(copy.node)
+        return copy
+
+    def _depends_on_strides(self, node: Node, op: Op, base: Place, arguments: list[Any]) -> bool:
+        """Whether a view of memory that is written may share it or not, depending on the strides of its operand."""
+        if base.root.node in self.copies:
+            return False
+        strides = tuple(2 * s for s in contiguous(base.shape[::-1], base.dtype)[::-1])
+        memory, x = _stand_in(base.shape, strides, base.dtype)
+        try:
+            y = op.kernel(np)(x, *arguments)
+        except GpujitError:
+            # Such strides are refused, not copied.
+            return False
+        found = y if isinstance(y, (list, tuple)) else [y]
+        if all(type(y) is np.ndarray and (not y.size or np.may_share_memory(memory, y)) for y in found):
+            return False
+        if self._alias is None:
+            self._alias = AliasAnalysis(self._graph)
+        return any(self._alias.is_written(v) for v in (node.inputs[0], *node.outputs))
 
     def _arguments(self, node: Node) -> list[Any] | None:
         """What is behind the first argument; tensors, whose shape alone matters, are stand-ins."""
@@ -189,10 +259,7 @@ class Places:
         if not np.array_equal(op.kernel(np)(numbers, *arguments).ravel(), numbers.ravel()):
             return False
         x = node.inputs[0]
-        copy = insert_op(node, "aten::clone", [x, constant_before(node, 0, T.INT)], node)
-        copy.type = x.type if facts_of(x) is not None else T.TensorType(node.output.type.dtype, base.shape)  # type: ignore[attr-defined]
-        self._places[copy] = Place(copy, 0, contiguous(base.shape, base.dtype), base.shape, base.dtype)
-        self.copies.add(copy.node)
+        copy = self._copy(node, x, base)
         result = copy
         if base.shape != y.shape:
             size = constant_before(node, list(y.shape), T.ListType(T.INT))
@@ -211,15 +278,3 @@ def _stand_in(shape: tuple[int, ...], strides: Strides, dtype: np.dtype) -> tupl
     high = sum(max(0, s * (n - 1)) for s, n in zip(strides, shape, strict=True) if n)
     memory = np.empty(high - low + dtype.itemsize, np.uint8)
     return memory, np.ndarray(shape, dtype, memory, -low, strides)
-
-
-def reads_of(node: Node) -> Iterator[Value]:
-    """What a node reads, and what the nodes in its blocks do."""
-    yield from node.inputs
-    stack: list[Block] = list(node.blocks)
-    while stack:
-        block = stack.pop()
-        yield from block.returns
-        for inner in block.nodes:
-            yield from inner.inputs
-            stack += inner.blocks

@@ -14,17 +14,19 @@ from gpujit.kernels.templates.bound import BoundTemplate
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.runtime.explain import label_of
 from gpujit.static_runtime.native import NativeKernel
+from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import facts_of
 from gpujit.static_runtime.steps import Options, StaticPlan
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """``name`` is one of native template, native kernel, native copy, view, out, numpy, interpreter.
+    """``name`` is one of native template, native kernel, native copy, view, control, out, numpy, interpreter.
 
     The first three are steps of native runs, from the library of templates, from a fusion group or operator, or for a
-    copy that a view needs. A view costs nothing; ``out`` is an operator that NumPy computes into the arena, ``numpy``
-    one whose results are made anew, ``interpreter`` everything else. ``reason`` says why it is not one further left.
+    copy that a view needs. A view costs nothing; ``control`` is a branch or loop whose blocks are planned; ``out`` is
+    an operator that NumPy computes into the arena, ``numpy`` one whose results are made anew, ``interpreter``
+    everything else. ``reason`` says why it is not one further left.
     """
 
     node: Node
@@ -44,6 +46,8 @@ def tiers(plan: StaticPlan, options: Options, rules: Collection[str], reasons: M
     kernels = {s.node: s.kernel for g in plan.segments for s in g.steps}
     found = []
     for node in plan.order:
+        if node.kind == RETURN:
+            continue
         kernel = kernels.get(node)
         refusal = reasons.get(plan.names.get(node.outputs[0], ""), "") if node.outputs else ""
         if kernel is not None:
@@ -51,6 +55,8 @@ def tiers(plan: StaticPlan, options: Options, rules: Collection[str], reasons: M
         elif plan.kinds[node] in ("out", "view"):
             reason = _why_not_native(node, rules, refusal) if plan.kinds[node] == "out" else ""
             found.append(Tier(node, plan.kinds[node], label_of(node), reason))
+        elif plan.kinds[node] == "control":
+            found.append(Tier(node, "control", label_of(node), "data decide what runs; its blocks are planned"))
         elif node.kind == FUSION_GROUP:
             found.append(Tier(node, "numpy", label_of(node), "its kernel cannot be had"))
         elif entry_of(node) is None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpujit.kernels.templates import packs
 from gpujit.runtime.lower import Lowerer
-from gpujit.static_runtime import convolutions
 from gpujit.static_runtime.module import StaticModule
 from tests.static_runtime.help import f32
 from tests.static_runtime.test_products import check, graph_of
@@ -59,14 +59,20 @@ def test_conv1d_and_traced_ones() -> None:
     assert check("aten::_convolution", [y, v, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, *SWITCHES], {1, 2})
 
 
-def test_what_is_left_to_the_library() -> None:
+def test_images_that_lie_otherwise_are_copied_first() -> None:
     x, w = f32(2, 3, 8, 8), f32(4, 3, 3, 3, seed=1)
     plain = [[1, 1], [1, 1], [1, 1], 1]
     turned = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    assert check("aten::conv2d", [turned, w, None, *plain], {1, 2})
+    assert check("aten::conv2d", [f32(2, 3, 9, 16)[:, :, ::-1, ::2], w, None, *plain], {1, 2})
+
+
+def test_what_is_left_to_the_library() -> None:
+    x, w = f32(2, 3, 8, 8), f32(4, 3, 3, 3, seed=1)
+    plain = [[1, 1], [1, 1], [1, 1], 1]
     assert check("aten::conv2d", [x, w, None, *plain], {1, 2})
     assert not check("aten::conv2d", [x, w, None, *plain], {2})
     assert not check("aten::conv2d", [x, w, f32(4), *plain], {1})
-    assert not check("aten::conv2d", [turned, w, None, *plain], {1, 2})
     assert not check("aten::conv2d", [x[0], w, None, *plain], {1, 2})
     assert not check("aten::conv2d", [x.astype(np.float64), w.astype(np.float64), None, *plain], {1, 2})
     across = [[1, 1], [0, 0], [1, 1], True, [0, 0], 1]
@@ -76,7 +82,7 @@ def test_what_is_left_to_the_library() -> None:
 def test_packed_weights_are_shared_and_go_with_the_weights() -> None:
     w = f32(16, 8, 3, 3)
     gc.collect()
-    before = len(convolutions._packs)
+    before = len(packs._packs)
     modules = []
     for images in (1, 2):
         graph, given = graph_of("aten::conv2d", [f32(images, 8, 6, 6), w, None, [1, 1], [0, 0], [1, 1], 1], {1, 2})
@@ -85,7 +91,7 @@ def test_packed_weights_are_shared_and_go_with_the_weights() -> None:
     packed = [o.constants["weights"] for o in owners]
     assert packed[0] is packed[1]
     assert all(o.words[o.slots["weights"]] == packed[0].ctypes.data for o in owners)
-    assert len(convolutions._packs) > before
+    assert len(packs._packs) > before
     del w, modules, graph, owners, packed
     gc.collect()
-    assert len(convolutions._packs) == before
+    assert len(packs._packs) == before
