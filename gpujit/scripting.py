@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpujit.api import ScriptModule, _Program, _wrap
-from gpujit.frontend.script import COMPILER, modifier, python_function
+from gpujit.frontend.python_source import modifier, python_function
+from gpujit.frontend.script import COMPILER
 from gpujit.frontend.script_classes import is_interface, is_module_class
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph

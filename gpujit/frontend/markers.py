@@ -165,7 +165,8 @@ _DECLARED: dict[tuple[str, str], list[Any]] = {}
 
 def declared_overloads(fn: Any) -> list[Any]:
     """The signatures declared for a function."""
-    return [*getattr(fn, "overloads", ()), *(d for d in _DECLARED.get((fn.__module__, fn.__qualname__), []) if d is not fn)]
+    declared = _DECLARED.get((fn.__module__, fn.__qualname__), [])
+    return [*getattr(fn, "overloads", ()), *(d for d in declared if d is not fn)]
 
 
 _SPECIALS: tuple[tuple[Any, str], ...] = (

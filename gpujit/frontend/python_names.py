@@ -107,11 +107,6 @@ def torch_path(obj: Any) -> str | None:
     return None
 
 
-def is_gpujit_ops(obj: Any) -> bool:
-    """Whether an object is the module ``gpujit.ops``, whose attributes are operators."""
-    return isinstance(obj, types.ModuleType) and obj.__name__ == "gpujit.ops"
-
-
 def meaning_of(obj: Any) -> Any:
     """What a Python object means: a Special, an OperatorName, a constant to be made, or a PythonValue."""
     special = _BUILTINS.get(id(obj))
@@ -129,6 +124,9 @@ def meaning_of(obj: Any) -> Any:
             return OperatorName(f"aten::{obj.__name__}")
         if obj.__module__ == "_operator" and table.by_name(f"aten::{obj.__name__}"):
             return OperatorName(f"aten::{obj.__name__}")
+    operator = getattr(obj, "operator", None) if isinstance(obj, types.FunctionType) else None
+    if isinstance(operator, str) and obj.__module__ == "gpujit.ops":
+        return OperatorName(operator)
     path = torch_path(obj)
     if path is not None:
         found = torch_meaning(path, obj)

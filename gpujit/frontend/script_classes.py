@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import dataclasses
 import enum
+import sys
 import types
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 from gpujit.frontend import script_contexts
 from gpujit.frontend.markers import declared_overloads
 from gpujit.frontend.python_names import TorchPath, torch_path
+from gpujit.frontend.python_source import Names, parse_definition
+from gpujit.frontend.script_resolver import ScriptResolver
+from gpujit.frontend.script_types import TypeReader
 from gpujit.ir import types as T
 from gpujit.ir.graph import Value
 from gpujit.ir.module import Function
@@ -136,12 +141,6 @@ class Classes:
 
     def reader(self, cls: type) -> Any:
         """Reads the annotations of a class in the names its module has."""
-        import builtins
-        import sys
-
-        from gpujit.frontend.script import Names
-        from gpujit.frontend.script_types import TypeReader
-
         module = sys.modules.get(cls.__module__)
         scopes = [vars(builtins)] if module is None else [vars(module), vars(builtins)]
         local = getattr(cls, "_gpujit_names", None)
@@ -264,8 +263,6 @@ class Classes:
 
     def overloads_of(self, fn: Any) -> list[Function]:
         """Functions for the signatures declared with ``_overload``; empty when there are none."""
-        import sys
-
         declared: list[Any] = declared_overloads(fn)
         internal: Any = sys.modules.get("torch._jit_internal")
         if not declared and internal is not None:
@@ -314,8 +311,6 @@ class _Generated:
     names: dict[str, Any]
 
     def make(self, compiler: Compiler, full: str, t: T.ClassType, info: ClassInfo) -> Function:
-        from gpujit.frontend.script import Names, ScriptResolver, parse_definition
-
         source, tree = parse_definition(self.text, f"<dataclass {info.python.__name__}>", 1)
         node = tree.body[0]
         assert isinstance(node, ast.FunctionDef)

@@ -14,11 +14,11 @@ class no_grad:  # noqa: N801  # torch's name
         self.prev = False
 
     def __enter__(self) -> None:
-        self.prev = ops.is_grad_enabled()  # type: ignore[attr-defined]
-        ops.set_grad_enabled(False)  # type: ignore[attr-defined]
+        self.prev = ops.is_grad_enabled()
+        ops.set_grad_enabled(False)
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
-        ops.set_grad_enabled(self.prev)  # type: ignore[attr-defined]
+        ops.set_grad_enabled(self.prev)
 
 
 class enable_grad:  # noqa: N801
@@ -28,11 +28,11 @@ class enable_grad:  # noqa: N801
         self.prev = False
 
     def __enter__(self) -> None:
-        self.prev = ops.is_grad_enabled()  # type: ignore[attr-defined]
-        ops.set_grad_enabled(True)  # type: ignore[attr-defined]
+        self.prev = ops.is_grad_enabled()
+        ops.set_grad_enabled(True)
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
-        ops.set_grad_enabled(self.prev)  # type: ignore[attr-defined]
+        ops.set_grad_enabled(self.prev)
 
 
 class inference_mode:  # noqa: N801

@@ -39,6 +39,8 @@ MAX_UNROLL, REGISTERS = 4, 28
 # Bytes of a call from which on results are written past the caches, which saves reading what is overwritten. When two
 # kernels worked on each other's results of 16 MB that cost 14 %; of 32 MB it gained 35 %.
 STREAMED = 32 << 20
+# The same where squares are turned, whose lines are written far from each other.
+STREAMED_TURNED = 8 << 20
 # Rows are cut that are fewer than FEW_ROWS, and LONG_ROW elements long.
 FEW_ROWS, LONG_ROW = 8, 1 << 16
 # Elements of a row from which on a maximum and a sum of exponentials take one run. Shorter rows gain nothing, since a
@@ -70,7 +72,7 @@ def plan_nest(
     width, unroll = _width(p, floats), 1
     nest = Nest(p, lane, classes, width, unroll)
     unroll, turned = tile.unroll or _unroll(nest, sizes[lane]), _turned(nest, found, sizes)
-    streams = turned is None and _streams(nest, found, sizes)
+    streams = _streams(nest, found, sizes, STREAMED if turned is None else STREAMED_TURNED)
     online = sizes[lane] >= ONLINE and _sums_exponentials(nest)
     nest = Nest(p, lane, classes, width, unroll, turned, streams, _is_segmented(nest, sizes), online)
     words: list[int] = [0] * len(p.inputs) + [0] * len(p.outputs)
@@ -149,7 +151,7 @@ def _turned(nest: Nest, found: Sequence[Access], sizes: Sequence[int]) -> int | 
     return None
 
 
-def _streams(nest: Nest, found: Sequence[Access], sizes: Sequence[int]) -> bool:
+def _streams(nest: Nest, found: Sequence[Access], sizes: Sequence[int], least: int) -> bool:
     """Whether results are written past the caches: whole vectors of many megabytes, which nobody reads again here."""
     p = nest.program
     stores = [e for e in p.effects if isinstance(e, Store)]
@@ -162,7 +164,7 @@ def _streams(nest: Nest, found: Sequence[Access], sizes: Sequence[int]) -> bool:
     for access in found:
         itemsize = (p.outputs if access.is_store else p.inputs)[access.array].dtype.itemsize
         total += itemsize * math.prod(n for n, step in zip(sizes, access.steps, strict=True) if step != 0)
-    return total >= STREAMED
+    return total >= least
 
 
 def _is_segmented(nest: Nest, sizes: Sequence[int]) -> bool:

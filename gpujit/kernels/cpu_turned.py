@@ -9,8 +9,8 @@ from llvmlite import ir
 from gpujit.kernels.cpu_loops import Loops
 from gpujit.kernels.cpu_nest import STEPS
 from gpujit.kernels.cpu_values import Point, Scope
-from gpujit.kernels.tile import Load
-from gpujit.kernels.vector import Emitter, Vector
+from gpujit.kernels.tile import Load, Store
+from gpujit.kernels.vector import I64, Emitter, Vector
 
 
 class Turned(Loops):
@@ -26,7 +26,11 @@ class Turned(Loops):
         band = nest.turned
         assert band is not None
         others = [d for d in nest.task_dims if d != band]
-        strips = self.divided(self.sizes[nest.lane] + (width - 1), self.number(width))
+        before = self.before(band, others)
+        # The strip that begins before the first lane, if there is one, comes first.
+        shift = self.e.select(before > 0, before - width, 0)
+        lanes = self.sizes[nest.lane]
+        strips = self.divided(lanes - shift + (width - 1), self.number(width))
         total = self.product(self.sizes[d] for d in others) * strips
         low = self.divided(total * self.part, self.parts)
         high = self.divided(total * (self.part + 1), self.parts)
@@ -35,16 +39,38 @@ class Turned(Loops):
             self.fill(function, self.ready_at_start(), lambda v: True, 1)
             with self.loop(low, high) as task:
                 left = self.divided(task, strips)
-                start = (task - left * strips) * width
+                start = shift + (task - left * strips) * width
                 for d in reversed(others):
                     above = self.divided(left, self.sizes[d])
                     self.index[d] = left - above * self.sizes[d]
                     left = above
                 self.strip(Scope(function), band, others, start)
 
-    def strip(self, scope: Scope, band: int, others: Sequence[int], at: Vector) -> None:
-        """The places from ``at`` on: squares, then single rows; rows alone where the strip is cut off."""
-        width, size, lanes = self.nest.width, self.sizes[band], self.sizes[self.nest.lane]
+    def before(self, band: int, others: Sequence[int]) -> Vector:
+        """Lanes before the first whole vector of the first result's memory; 0 where rows are aligned in several ways.
+
+        Says as well whether from there on all results are aligned, so that stores may pass by the caches.
+        """
+        e, width = self.e, self.nest.width
+        stores = [(k, i) for k, i in enumerate(self.items) if isinstance(i, Store)]
+        aligned, before = e.constant("bool", 1, True), self.number(0)
+        for n, (k, store) in enumerate(stores):
+            itemsize = self.p.outputs[store.array].dtype.itemsize
+            mask = width * itemsize - 1
+            even = e.constant("bool", 1, True)
+            for d in (band, *others):
+                even = even & (((self.steps[k][d] * itemsize) & mask) == 0)
+            address = self.scalar(self.b.ptrtoint(self.outputs[store.array], I64)) + self.first[k] * itemsize
+            if not n:
+                before = e.select(even, self.divided(-address & mask, self.number(itemsize)), 0)
+            aligned = aligned & even & (((address + before * itemsize) & mask) == 0)
+        if self.nest.streams:
+            self.aligned = aligned
+        return before
+
+    def strip(self, scope: Scope, band: int, others: Sequence[int], start: Vector) -> None:
+        """The lanes from ``start`` on: squares, then single rows. Where it is cut off only some lanes are written."""
+        e, width, size, lanes = self.e, self.nest.width, self.sizes[band], self.sizes[self.nest.lane]
         first = []
         for place, steps in zip(self.first, self.steps, strict=True):
             for d in others:
@@ -54,13 +80,18 @@ class Turned(Loops):
         both = {band, self.nest.lane}
         self.fill(scope, self.nest.passes[0].full, lambda v: not self.p.varies[v] & both, 1)
         whole = size & -width
-        with self.b.if_else((lanes - at >= width).value) as (full, cut):
-            with full:
-                with self.loop(self.number(0), whole, width) as start:
-                    self.square(Scope(scope), band, start, first, at)
-                self.rows(scope, band, whole, first, at, at + width)
+        end = start + width
+        low, high = e.select(start < 0, 0, start), e.select(end > lanes, lanes, end)
+        with self.b.if_else((high - low == width).value) as (full, cut):
+            with full, self.loop(self.number(0), whole, width) as j:
+                self.square(Scope(scope), band, j, first, start, None)
             with cut:
-                self.rows(scope, band, self.number(0), first, at, lanes)
+                # As many lanes as ever are read, from where there are so many.
+                at = e.select(low > lanes - width, lanes - width, low)
+                mask = e.tail_mask(high - at, width) & ~e.tail_mask(low - at, width)
+                with self.loop(self.number(0), whole, width) as j:
+                    self.square(Scope(scope), band, j, first, at, mask)
+        self.rows(scope, band, whole, first, low, high)
 
     def rows(
         self, scope: Scope, band: int, start: Vector, first: Sequence[Vector], lanes_from: Vector, lanes_to: Vector
@@ -71,8 +102,10 @@ class Turned(Loops):
             self.offsets = {k: at + j * self.steps[k][band] for k, at in enumerate(first)}
             self.passes(Scope(scope), lanes_from, lanes_to, None)
 
-    def square(self, scope: Scope, band: int, start: Vector, first: Sequence[Vector], at: Vector) -> None:
-        """A square of a strip: ``start`` is its place along the band, ``at`` the first lane's."""
+    def square(
+        self, scope: Scope, band: int, start: Vector, first: Sequence[Vector], at: Vector, mask: Vector | None
+    ) -> None:
+        """A square of a strip: ``start`` is its place along the band, ``at`` the first lane's; all lanes exist."""
         e, width, lane = self.e, self.nest.width, self.nest.lane
         first = [place + start * self.steps[k][band] for k, place in enumerate(first)]
         turned: dict[int, list[Vector]] = {}
@@ -85,7 +118,7 @@ class Turned(Loops):
         for j in range(width):
             self.index[band] = start + j
             self.offsets = {k: x + self.steps[k][band] * j for k, x in enumerate(first)}
-            point = Point(scope, width, at, None, None)
+            point = Point(scope, width, at, mask, None)
             point.values.update({v: rows[j] for v, rows in turned.items()})
             self.vectors(self.nest.passes[0], [point], {}, {})
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,28 @@ if TYPE_CHECKING:
     from gpujit.nn.module import Module
 
 Hook = Callable[..., Any]
+Caller = Callable[["Module", tuple[Any, ...], dict[str, Any]], Any]
+_CALLER: ContextVar[Caller | None] = ContextVar("gpujit.nn caller", default=None)
 _IDS = count()
+
+
+@contextmanager
+def calling(caller: Caller) -> Iterator[None]:
+    """While it lasts, calls of modules in this thread go to ``caller(module, args, kwargs)``, which gives their result.
+
+    It may call ``run(module, args, kwargs)``, which does what the call would have done.
+    """
+    token = _CALLER.set(caller)
+    try:
+        yield
+    finally:
+        _CALLER.reset(token)
+
+
+def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What ``module(*args, **kwargs)`` gives."""
+    caller = _CALLER.get()
+    return run(module, args, kwargs) if caller is None else caller(module, args, kwargs)
 
 
 class RemovableHandle:

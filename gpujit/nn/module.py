@@ -22,6 +22,11 @@ _HOOK_TABLES = (
 )  # fmt: skip
 
 
+def _forward_unimplemented(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stands for ``forward`` where a module has none; compilers know it by its name."""
+    raise NotImplementedError(f"module {type(self).__name__} has no forward")
+
+
 class Module:
     """Base class of layers and models: subclasses set attributes in ``__init__`` and define ``forward``.
 
@@ -44,12 +49,11 @@ class Module:
             d[name] = OrderedDict()
         d["_non_persistent_buffers_set"] = set()
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What calling the module computes; subclasses define it."""
-        raise NotImplementedError(f"module {type(self).__name__} has no forward")
+    # What calling the module computes. Subclasses define it, with arguments of their own.
+    forward: Callable[..., Any] = _forward_unimplemented
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return hooks.run(self, args, kwargs)
+        return hooks.call(self, args, kwargs)
 
     # ------------------------------------------------------------------------------------ attributes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value
@@ -11,9 +11,12 @@ from gpujit.ir.source import SourceRange
 from gpujit.serialization.debug_tables import original_range
 from gpujit.serialization.naming import is_name
 from gpujit.serialization.print_code import Code, Pieces, joined, width
-from gpujit.serialization.print_literals import Literals, quoted
-from gpujit.serialization.print_plan import Plan, is_named
+from gpujit.serialization.print_literals import quoted
+from gpujit.serialization.print_plan import Plan
 from gpujit.support.errors import SaveError
+
+if TYPE_CHECKING:
+    from gpujit.serialization.python_print import ProgramPrinter
 
 # Longer expressions get a line of their own.
 _MAX_WIDTH = 40
@@ -32,10 +35,9 @@ _PLAIN_CALLS = {
 class ExpressionPrinter:
     """Writes the expressions of one function. Subclasses write its statements."""
 
-    def __init__(self, owner: Any, graph: Graph, name: str) -> None:
-        # The program's printer: names of types, constants, old operators.
+    def __init__(self, owner: ProgramPrinter, graph: Graph, name: str) -> None:
+        # Knows what goes beyond the function: names of types, constants, old operators.
         self.owner = owner
-        self.literals: Literals = owner.literals
         self.names = owner.names
         self.name = name
         self.graph = graph.copy()
@@ -57,8 +59,7 @@ class ExpressionPrinter:
         return SaveError(f"{self.name} cannot be written as source: {message}", where=place, code="save-code")
 
     def text_of(self, t: T.Type) -> str:
-        text: str = self.names.text(t)
-        return text
+        return self.names.text(t)
 
     def use(self, value: Value) -> Pieces:
         """The expression that stands for a value where it is read."""
@@ -246,5 +247,3 @@ _SPECIAL: dict[str, Callable[[Any, Node], Pieces]] = {
     "prim::fork": lambda self, node: self.closure(node),
     "prim::awaitable": lambda self, node: self.closure(node),
 }
-
-__all__ = ["ExpressionPrinter", "is_named"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gpujit.frontend.literals import INT_MAX
 from gpujit.ir import types as T
@@ -14,11 +14,14 @@ from gpujit.serialization.print_code import Code, Pieces, joined
 from gpujit.serialization.print_expressions import ExpressionPrinter
 from gpujit.serialization.print_plan import carried_condition, is_named
 
+if TYPE_CHECKING:
+    from gpujit.serialization.python_print import ProgramPrinter
+
 
 class FunctionPrinter(ExpressionPrinter):
     """Writes one function."""
 
-    def __init__(self, owner: Any, graph: Graph, name: str, unique: UniqueNames | None = None) -> None:
+    def __init__(self, owner: ProgramPrinter, graph: Graph, name: str, unique: UniqueNames | None = None) -> None:
         super().__init__(owner, graph, name)
         self.unique = UniqueNames() if unique is None else unique
 

@@ -25,7 +25,8 @@ _NEVER_INLINE = frozenset((
 ))  # fmt: skip
 _CLOSURES = ("prim::fork", "prim::awaitable")
 
-Argument_ = tuple[str, Value]  # keyword, or '' when positional
+# A keyword, '' for an argument by position, and the value.
+Printed = tuple[str, Value]
 
 
 class Plan:
@@ -33,7 +34,7 @@ class Plan:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.arguments: dict[Node, list[Argument_]] = {}
+        self.arguments: dict[Node, list[Printed]] = {}
         self.inlined: set[Node] = set()
         self._uses: dict[Value, int] = {}
         _join_tuples(graph)
@@ -135,13 +136,13 @@ def _join_tuples(graph: Graph) -> None:
         node.destroy()
 
 
-def _with_keywords(node: Node) -> list[Argument_]:
+def _with_keywords(node: Node) -> list[Printed]:
     names = node.attributes["keywords"]
     positional = len(node.inputs) - len(names)
     return list(zip(("",) * positional + tuple(names), node.inputs, strict=True))
 
 
-def printed_arguments(node: Node, schema: Schema) -> list[Argument_]:
+def printed_arguments(node: Node, schema: Schema) -> list[Printed]:
     """An operator's arguments without those at the end, and those given by keyword, that equal their defaults."""
     arguments = schema.arguments
     if schema.name.startswith("upgrader::"):
@@ -158,8 +159,8 @@ def printed_arguments(node: Node, schema: Schema) -> list[Argument_]:
     return short
 
 
-def _listed(node: Node, arguments: tuple[Argument, ...], needed: int, *, leave_out: bool) -> list[Argument_]:
-    found: list[Argument_] = []
+def _listed(node: Node, arguments: tuple[Argument, ...], needed: int, *, leave_out: bool) -> list[Printed]:
+    found: list[Printed] = []
     for i, (argument, value) in enumerate(zip(arguments, node.inputs, strict=False)):
         if argument.kwarg_only:
             if not leave_out or not _is_default(argument, value):
@@ -170,7 +171,7 @@ def _listed(node: Node, arguments: tuple[Argument, ...], needed: int, *, leave_o
     return found
 
 
-def _means_the_same(node: Node, schema: Schema, printed: list[Argument_]) -> bool:
+def _means_the_same(node: Node, schema: Schema, printed: list[Printed]) -> bool:
     """Whether the shorter call still resolves to the node's overload."""
     candidates = overloads.candidates_for(node.kind)
     if not candidates:

@@ -156,7 +156,11 @@ def test_quotients_by_inverses_are_those_of_divisions(dtype: np.dtype, width: in
 
 @pytest.mark.parametrize("shape", [(16, 16), (17, 33), (48, 200), (100, 15), (3, 40), (65, 64)])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_squares_are_turned(shape: tuple[int, int], threads: int, width: int) -> None:
+@pytest.mark.parametrize("past_the_caches", [False, True])
+def test_squares_are_turned(
+    shape: tuple[int, int], threads: int, past_the_caches: bool, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_plan, "STREAMED_TURNED", 0 if past_the_caches else 1 << 60)
     builder = Builder(3)
     a = builder.load(builder.input(F32, 3), (dim(0), dim(2), dim(1)))
     b = builder.load(builder.input(F32, 3), (dim(0), dim(1), dim(2)))
@@ -167,16 +171,22 @@ def test_squares_are_turned(shape: tuple[int, int], threads: int, width: int) ->
     rng = np.random.default_rng(0)
     x, z = (rng.standard_normal((3, *s)).astype(F32) for s in (shape[::-1], shape))
     bias = rng.standard_normal(shape[0]).astype(F32)
-    out = np.full((5, *shape), 7, F32)
     want = x.swapaxes(1, 2) + bias[:, None] - z
+    memory = np.empty(5 * want[0].size + 32, F32)
+    out = memory[: 5 * want[0].size].reshape(5, *shape)
     with config(threads=threads):
-        cpu_launch.run(program, [x, z, bias], [out[1:-1]], (3, *shape))
-        np.testing.assert_array_equal(out[1:-1], want)
-        assert (out[[0, -1]] == 7).all()
+        for start in (0, 1, 4, 12):
+            # The result begins anywhere in a line.
+            memory[...] = 7
+            out = memory[start : start + 5 * want[0].size].reshape(5, *shape)
+            cpu_launch.run(program, [x, z, bias], [out[1:-1]], (3, *shape))
+            np.testing.assert_array_equal(out[1:-1], want)
+            assert (out[[0, -1]] == 7).all()
         cpu_launch.run(program, [x, z, bias], [z], (3, *shape))
     np.testing.assert_array_equal(z, want)
     if min(shape) >= width:
-        assert nest_of(program, [x, z, bias], [out[1:-1]], (3, *shape)).turned is not None
+        nest = nest_of(program, [x, z, bias], [out[1:-1]], (3, *shape))
+        assert nest.turned is not None and nest.streams == past_the_caches
 
 
 @pytest.mark.parametrize("start", [0, 1, 4, 15])

@@ -11,6 +11,7 @@ import pytest
 
 import gpujit
 from gpujit import nn
+from gpujit.nn import hooks
 from gpujit.support.errors import (
     ArgumentError,
     DeviceError,
@@ -284,6 +285,19 @@ def test_hooks_with_keywords_and_hooks_that_are_always_called():
     layer.register_forward_pre_hook(lambda m, args, kw: 3, with_kwargs=True)
     with pytest.raises(ArgumentError, match="pre-hook"):
         layer(x(1, 2))
+
+
+def test_calls_can_be_taken_over():
+    net, seen = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), []
+
+    def caller(module, args, kwargs):
+        seen.append(type(module).__name__)
+        return hooks.run(module, args, kwargs)
+
+    with hooks.calling(caller):
+        net(x(1, 2))
+    net(x(1, 2))
+    assert seen == ["Sequential", "Linear", "ReLU"]
 
 
 # ---------------------------------------------------------------------------------------- modes, dtypes, copies

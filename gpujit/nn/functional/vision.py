@@ -158,8 +158,8 @@ def interpolate(
 
 def upsample(
     input: Tensor,
-    size: int | list[int] | None = None,
-    scale_factor: float | list[float] | None = None,
+    size: list[int] | None = None,
+    scale_factor: list[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
@@ -167,16 +167,12 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-def upsample_nearest(
-    input: Tensor, size: int | list[int] | None = None, scale_factor: float | list[float] | None = None
-) -> Tensor:
+def upsample_nearest(input: Tensor, size: list[int] | None = None, scale_factor: list[float] | None = None) -> Tensor:
     """Each pixel repeated; an older name of ``interpolate`` in mode nearest."""
     return interpolate(input, size, scale_factor, "nearest")
 
 
-def upsample_bilinear(
-    input: Tensor, size: int | list[int] | None = None, scale_factor: float | list[float] | None = None
-) -> Tensor:
+def upsample_bilinear(input: Tensor, size: list[int] | None = None, scale_factor: list[float] | None = None) -> Tensor:
     """Bilinear with corners on each other; an older name of ``interpolate`` in that mode."""
     return interpolate(input, size, scale_factor, "bilinear", True)
 
