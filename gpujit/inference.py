@@ -10,9 +10,9 @@ import numpy as np
 
 from gpujit.api import ScriptModule, _module_object, _Program
 from gpujit.ir import types as T
+from gpujit.ir.arrays import describe
 from gpujit.ir.module import Function, named_modules
 from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
-from gpujit.runtime.values import describe
 from gpujit.runtime.warm import call_until_planned
 from gpujit.support.errors import ArgumentError, FreezeError
 

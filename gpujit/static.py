@@ -19,6 +19,7 @@ import numpy as np
 
 from gpujit.api import ScriptModule, _wrap
 from gpujit.inference import check_options, freeze
+from gpujit.ir.arrays import describe
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function, named_modules
 from gpujit.passes.freeze.methods import frozen_methods
@@ -26,7 +27,7 @@ from gpujit.runtime.executor import Executor, Plan
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import Targets, targets_of
 from gpujit.runtime.stats import PlanStats
-from gpujit.runtime.values import bind_arguments, bind_inputs, describe
+from gpujit.runtime.values import bind_arguments, bind_inputs
 from gpujit.runtime.vm import Interpreter
 from gpujit.runtime.warm import unchanged, warm_up
 from gpujit.static_runtime.module import StaticModule as PlannedGraph

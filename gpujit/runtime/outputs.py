@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.runtime.values import describe
+from gpujit.ir.arrays import describe
 from gpujit.support.errors import ArgumentError
 
 # An array for each output, None for one that is to be made anew.

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir import types as T
+from gpujit.ir.arrays import describe
 from gpujit.ir.dtypes import is_tensor_dtype
 from gpujit.ir.schema import Schema
 from gpujit.ir.values import ScriptObject
 from gpujit.ops.generator import DEFAULT
 from gpujit.runtime.stats import PlanStats
-from gpujit.runtime.values import declaration, describe
+from gpujit.runtime.values import declaration
 from gpujit.support.errors import ArgumentError
 
 # Calls on one example: each may leave the module in a state that another plan is for.
