@@ -19,6 +19,9 @@ PUBLIC = [
     "ScriptMethod",
     "ScriptModule",
     "ScriptRuntimeError",
+    "StaticModule",
+    "StaticModuleOptions",
+    "StaticRuntime",
     "__version__",
     "freeze",
     "fuse",
@@ -54,11 +57,13 @@ MODULE = [
     "named_parameters",
     "original_name",
     "parameters",
+    "plan_stats",
     "save",
     "save_to_buffer",
     "state_dict",
     "to",
     "train",
+    "warmup",
 ]
 
 
@@ -74,7 +79,9 @@ def test_public_names_are_exactly_these() -> None:
         "graph",
         "inlined_graph",
         "name",
+        "plan_stats",
         "schema",
+        "warmup",
     ]
 
 

@@ -28,7 +28,7 @@ def check(name: str, arguments: list[Any], constants: set[int] = frozenset()) ->
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
     else:
         np.testing.assert_array_equal(got, wanted)
-    (kind,) = {line.split()[0] for line in module.explain().splitlines() if line.split()[-1] == name}
+    (kind,) = {t.name.split()[0] for t in module.tiers() if t.label == name}
     return kind == "native"
 
 
