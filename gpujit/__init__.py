@@ -15,6 +15,8 @@ _PUBLIC = {
     "run_frozen_optimizations": "gpujit.api",
     "ScriptModule": "gpujit.api",
     "ScriptMethod": "gpujit.api",
+    "trace": "gpujit.tracing",
+    "trace_module": "gpujit.tracing",
     "fuse": "gpujit.fuser.decorator",
     "manual_seed": "gpujit.ops.families.random.random",
     "op": "gpujit.ops.user",
@@ -25,6 +27,9 @@ _PUBLIC = {
     "OpError": "gpujit.support.errors",
     "ScriptRuntimeError": "gpujit.support.errors",
     "Error": "gpujit.support.errors",
+    "TraceError": "gpujit.support.errors",
+    "TraceCheckError": "gpujit.support.errors",
+    "TracerWarning": "gpujit.support.errors",
 }
 
 __all__ = ["__version__", *_PUBLIC]
@@ -42,7 +47,18 @@ if TYPE_CHECKING:
     from gpujit.fuser.decorator import fuse
     from gpujit.ops.families.random.random import manual_seed
     from gpujit.ops.user import op, remove_op
-    from gpujit.support.errors import ArgumentError, Error, GpujitError, LoadError, OpError, ScriptRuntimeError
+    from gpujit.support.errors import (
+        ArgumentError,
+        Error,
+        GpujitError,
+        LoadError,
+        OpError,
+        ScriptRuntimeError,
+        TraceCheckError,
+        TraceError,
+        TracerWarning,
+    )
+    from gpujit.tracing import trace, trace_module
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,218 @@
+"""Subscripts of traced arrays: NumPy's rules as slice, select, unsqueeze, index and index_put_.
+
+What takes a view in NumPy is a view in the graph: slices with a positive step, integers, new axes. An integer beside an
+index array is one more index array, as NumPy has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpujit.frontend.trace.numbers import TracedInt, TracedNumber
+from gpujit.frontend.trace.numpy_calls import Call, attach, holds_traced, store
+from gpujit.frontend.trace.state import Traced
+from gpujit.ops import calls
+
+
+def get(call: Call, x: Any, key: Any) -> Any:
+    """``x[key]``."""
+    tracer = call.tracer
+    expected = x._concrete[tracer.concrete(key)]
+    basic, advanced, flips = _split(call, x, key)
+    if advanced is not None:
+        if any(_is_mask(a) for a in advanced):
+            tracer.lost("data-size", "the result of a boolean mask")
+        basic = call.op("index", basic, advanced)
+    # A step that is negative was taken as a positive one from the other end.
+    if flips:
+        basic = call.op("flip", basic, flips)
+    return attach(call, basic, expected, [x])
+
+
+def put(call: Call, x: Any, key: Any, value: Any) -> None:
+    """``x[key] = value``."""
+    tracer = call.tracer
+    target, advanced, flips = _split(call, x, key)
+    dtype = x._concrete.dtype
+    shape = x._concrete[tracer.concrete(key)].shape
+    source = call.tensor(value, dtype)
+    while source._concrete.ndim > len(shape):
+        # NumPy drops leading axes of one; others it refuses below.
+        source = call.op("squeeze", source, 0)
+    if flips:
+        source = call.op("flip", call.op("expand", source, list(target._concrete.shape)), flips)
+    if advanced is None:
+        store(tracer, target, source)
+    else:
+        _index_put(call, target, advanced, source, accumulate=False)
+    x._concrete[tracer.concrete(key)] = tracer.concrete(value)
+
+
+def scatter(call: Call, x: Any, key: Any, value: Any) -> None:
+    """Record ``numpy.add.at(x, key, value)``; NumPy has still to add."""
+    target, advanced, flips = _split(call, x, key)
+    source = call.tensor(1 if value is None else value, x._concrete.dtype)
+    if flips:
+        raise call.refuse("a negative step in what is added to")
+    if advanced is None:
+        advanced = [None] * 0
+        store(call.tracer, target, call.op("add", target, source))
+        return
+    _index_put(call, target, advanced, source, accumulate=True)
+
+
+def _index_put(call: Call, target: Any, indices: list[Any], source: Any, *, accumulate: bool) -> None:
+    """Record ``aten::index_put_`` without running it: NumPy writes into this run's array."""
+    from gpujit.ir import types as T
+
+    tracer = call.tracer
+    given = [target, indices, source, accumulate]
+    _, match = calls.find("aten::index_put_", calls.plain(tracer.concrete(given)), {})
+    node = tracer.node("aten::index_put_", [tracer.value(v, s.type) for v, s in zip(given, match.steps, strict=True)])
+    node.schema = match.schema
+    node.add_output(T.TENSOR)
+    tracer.wrote(target)
+
+
+def _is_mask(index: Any) -> bool:
+    return index is not None and tracer_dtype(index) == bool
+
+
+def tracer_dtype(index: Any) -> Any:
+    """The dtype of an index array."""
+    return (index._concrete if isinstance(index, Traced) else np.asarray(index)).dtype
+
+
+def _is_integer(item: Any) -> bool:
+    return isinstance(item, (int, np.integer, TracedInt)) and not isinstance(item, (bool, np.bool_))
+
+
+def _is_scalar_tensor(item: Any) -> bool:
+    """A traced integer array without axes, which NumPy takes as an integer."""
+    if not isinstance(item, Traced) or isinstance(item, TracedNumber):
+        return False
+    return not item._concrete.ndim and item._concrete.dtype.kind in "iu"
+
+
+def _expanded(call: Call, x: Any, key: Any) -> list[Any]:
+    """The subscript with the ellipsis replaced: one item for each axis, None for new ones."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    if any(isinstance(i, (bool, np.bool_)) for i in items):
+        raise call.refuse("a single truth value as a subscript")
+    taken = 0
+    for i in items:
+        if i is None or i is Ellipsis:
+            continue
+        plain = call.tracer.concrete(i)
+        is_mask = isinstance(plain, (list, np.ndarray)) and np.asarray(plain).dtype == bool
+        taken += np.asarray(plain).ndim if is_mask else 1
+    rest = [slice(None)] * (x._concrete.ndim - taken)
+    # Arrays compare element by element, so the ellipsis is looked for by identity.
+    at = next((n for n, i in enumerate(items) if i is Ellipsis), len(items))
+    return [*items[:at], *rest, *items[at + 1 :]]
+
+
+def _split(call: Call, x: Any, key: Any) -> tuple[Any, list[Any] | None, list[int]]:
+    """The view that the basic parts of a subscript take, index arrays for it (None without any), and axes that are to
+    be flipped in the end."""
+    items = _expanded(call, x, key)
+    is_basic = [i is None or isinstance(i, slice) or _is_integer(i) or _is_scalar_tensor(i) for i in items]
+    has_arrays = not all(is_basic)
+    indices: list[Any] = []
+    flips: list[int] = []
+    out_dim = 0
+    for item in items:
+        if item is None:
+            x = call.op("unsqueeze", x, out_dim)
+            indices.append(None)
+            out_dim += 1
+        elif isinstance(item, slice):
+            x, flipped = _slice(call, x, out_dim, item)
+            if flipped:
+                flips.append(out_dim)
+            indices.append(None)
+            out_dim += 1
+        elif _is_integer(item) and not has_arrays:
+            x = call.op("select", x, out_dim, item if isinstance(item, Traced) else int(item))
+        elif (_is_integer(item) or _is_scalar_tensor(item)) and has_arrays:
+            index = call.tensor(item, np.int64)
+            indices.append(index)
+            out_dim += 1
+        elif _is_scalar_tensor(item):
+            size = x._concrete.shape[out_dim]
+            index = call.cast(item, np.int64)
+            del size
+            x = call.op("squeeze", call.op("index_select", x, out_dim, _positive(call, x, out_dim, index)), out_dim)
+        else:
+            index = call.tensor(item if not isinstance(item, list) or holds_traced(item) else np.asarray(item))
+            if isinstance(item, list) and not item:
+                index = call.cast(index, np.int64)
+            kind = index._concrete.dtype.kind
+            if kind not in "biu":
+                raise IndexError("arrays used as indices must be of integer (or boolean) type")
+            indices.append(index if kind == "b" else call.cast(index, np.int64))
+            out_dim += index._concrete.ndim if kind == "b" else 1
+    if not has_arrays:
+        return x, None, flips
+    while indices and indices[-1] is None:
+        indices.pop()
+    if flips:
+        # Which axis of the result is the flipped one depends on where the index arrays stand: flip before.
+        x = call.op("flip", x, flips)
+        if x._concrete.size:
+            return x, indices, []
+    return x, indices, []
+
+
+def _positive(call: Call, x: Any, dim: int, index: Any) -> Any:
+    """An index tensor of one element that counts from the start, as index_select wants it."""
+    size = call.op("size", x, dim)
+    moved = call.op("where", call.op("lt", index, 0), call.op("add", index, size), index)
+    return call.op("reshape", moved, [1])
+
+
+def _slice(call: Call, x: Any, dim: int, item: slice) -> tuple[Any, bool]:
+    """A slice of one axis, and whether it is to be flipped."""
+    start, stop, step = item.start, item.stop, item.step
+    if start is None and stop is None and step is None:
+        return x, False
+    concrete_step = 1 if step is None else call.tracer.concrete(step)
+    bounds = [None if v is None else v if isinstance(v, Traced) else int(v) for v in (start, stop)]
+    if concrete_step > 0:
+        if bounds == [None, None] and concrete_step == 1:
+            return x, False
+        return call.op("slice", x, dim, *bounds, 1 if step is None else step), False
+    if bounds == [None, None]:
+        # x[::-1] is all of it, backwards; with longer steps it begins at the end.
+        if concrete_step == -1:
+            return x, True
+        size = call.op("size", x, dim)
+        first = (size - 1) % -concrete_step
+        return call.op("slice", x, dim, first, None, -concrete_step), True
+    size = call.op("size", x, dim)
+    last = _clamped(size - 1 if start is None else _from_start(bounds[0], size), -1, size - 1)
+    end = -1 if stop is None else _clamped(_from_start(bounds[1], size), -1, size - 1)
+    # Of the elements end+1 .. last, every step-th counted from the last.
+    count = (last - end + (-concrete_step) - 1) // -concrete_step
+    first = last - (count - 1) * -concrete_step
+    if call.tracer.concrete(count) <= 0:
+        return call.op("slice", x, dim, 0, 0, 1), True
+    return call.op("slice", x, dim, first, last + 1, -concrete_step), True
+
+
+def _from_start(bound: Any, size: Any) -> Any:
+    concrete = bound._concrete if isinstance(bound, Traced) else bound
+    return bound + size if concrete < 0 else bound
+
+
+def _clamped(value: Any, low: Any, high: Any) -> Any:
+    """A bound as NumPy clips it, by the graph's own min and max."""
+    for other, name in ((low, "prim::max"), (high, "prim::min")):
+        tracer = value._tracer if isinstance(value, Traced) else other._tracer if isinstance(other, Traced) else None
+        if tracer is None:
+            value = max(value, other) if name == "prim::max" else min(value, other)
+        else:
+            value = tracer.call(name, (value, other))
+    return value
