@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.frontend.trace.numbers import TracedNumber
-from gpujit.frontend.trace.numpy_calls import Call, attach, holds_traced, records
+from gpujit.frontend.trace.numpy_calls import Call, attach, holds_traced, load_tables, records
 from gpujit.frontend.trace.numpy_shape import sizes_of
 from gpujit.frontend.trace.places import is_library
 from gpujit.frontend.trace.state import CURRENT, Traced, dtype_code
@@ -270,7 +270,9 @@ def _record(body: Callable[..., Any], original: Any, args: Any, kwargs: Any) -> 
 
 def _replacement(original: Any, body: Callable[..., Any], always: bool) -> Callable[..., Any]:
     def function(*args: Any, **kwargs: Any) -> Any:
-        if CURRENT.get() is None or is_library(sys._getframe(1).f_code.co_filename):
+        code = sys._getframe(1).f_code
+        # Compiled code, such as numpy.random's, has no frame of its own: the one seen does not name the function then.
+        if CURRENT.get() is None or is_library(code.co_filename) or original.__name__ not in code.co_names:
             return original(*args, **kwargs)
         traced = holds_traced(args) or holds_traced(kwargs)
         if not traced and (not always or not _fits(original, args, kwargs)):
@@ -313,6 +315,8 @@ def recorded() -> Iterator[None]:
     Other threads, and code of libraries, get NumPy's own.
     """
     global _DEPTH
+    # The tables name NumPy's own functions.
+    load_tables()
     with _LOCK:
         _DEPTH += 1
         if _DEPTH == 1:

@@ -43,6 +43,10 @@ def _matmul(call: Call, a: Any, b: Any) -> Any:
     return call.op("matmul", a, b)
 
 
+def _absolute(call: Call, x: Any) -> Any:
+    return call.op("clone" if x._concrete.dtype == bool else "abs", x)
+
+
 def _divmod(call: Call, a: Any, b: Any) -> Any:
     return call.op("floor_divide", a, b), call.op("remainder", a, b)
 
@@ -82,13 +86,6 @@ def _vecdot(call: Call, a: Any, b: Any) -> Any:
     return call.op("sum", call.op("mul", call.op("conj_physical", a) if a._concrete.dtype.kind == "c" else a, b), [-1])
 
 
-def _logaddexp(name: str) -> Record:
-    def record(call: Call, a: Any, b: Any) -> Any:
-        return call.op(name, a, b)
-
-    return record
-
-
 def _matvec(call: Call, a: Any, b: Any) -> Any:
     return call.op("squeeze", call.op("matmul", a, call.op("unsqueeze", b, -1)), -1)
 
@@ -111,7 +108,7 @@ def _isfinite(call: Call, x: Any) -> Any:
 _PLAIN = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "floor_divide": "floor_divide",
     "remainder": "remainder", "fmod": "fmod", "power": "pow", "float_power": "pow", "negative": "neg",
-    "positive": "positive", "absolute": "abs", "fabs": "abs", "conjugate": "conj_physical", "square": "square",
+    "positive": "positive", "fabs": "abs", "conjugate": "conj_physical", "square": "square",
     "sqrt": "sqrt", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
     "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "arcsin": "asin", "arccos": "acos", "arctan": "atan",
     "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
@@ -124,6 +121,7 @@ _PLAIN = {
     "invert": "bitwise_not", "gcd": "gcd", "lcm": "lcm", "ldexp": "ldexp", "frexp": "frexp",
 }  # fmt: skip
 UFUNCS: dict[Any, Record] = {getattr(np, numpy): _as(aten) for numpy, aten in _PLAIN.items()} | {
+    np.absolute: _absolute,
     np.sign: _sign,
     np.cbrt: _cbrt,
     np.rint: _rint,

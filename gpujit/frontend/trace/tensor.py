@@ -243,7 +243,7 @@ class TracedTensor(Traced, np.lib.mixins.NDArrayOperatorsMixin):
             call.expected = self._concrete.view(args[0])
             from gpujit.frontend.trace.state import dtype_code
 
-            return attach(call, call.op("view", self, dtype_code(call.expected.dtype)), call.expected, [self])
+            return attach(call, call.op("view", self, dtype=dtype_code(call.expected.dtype)), call.expected, [self])
         sizes = list(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else list(args)
         return self._tracer.call("aten::view", (self, sizes))
 
