@@ -42,7 +42,7 @@ def put(call: Call, x: Any, key: Any, value: Any) -> None:
         # NumPy drops leading axes of one; others it refuses below.
         source = call.op("squeeze", source, 0)
     if flips:
-        source = call.op("flip", call.op("expand", source, list(target._concrete.shape)), flips)
+        source = call.op("flip", call.op("expand_as", source, target), flips)
     if advanced is None:
         store(tracer, target, source)
     else:
@@ -141,9 +141,7 @@ def _split(call: Call, x: Any, key: Any) -> tuple[Any, list[Any] | None, list[in
             indices.append(index)
             out_dim += 1
         elif _is_scalar_tensor(item):
-            size = x._concrete.shape[out_dim]
             index = call.cast(item, np.int64)
-            del size
             x = call.op("squeeze", call.op("index_select", x, out_dim, _positive(call, x, out_dim, index)), out_dim)
         else:
             index = call.tensor(item if not isinstance(item, list) or holds_traced(item) else np.asarray(item))
@@ -161,8 +159,6 @@ def _split(call: Call, x: Any, key: Any) -> tuple[Any, list[Any] | None, list[in
     if flips:
         # Which axis of the result is the flipped one depends on where the index arrays stand: flip before.
         x = call.op("flip", x, flips)
-        if x._concrete.size:
-            return x, indices, []
     return x, indices, []
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.frontend.trace.methods import drop_unread, function_of, make_method, tidy
-from gpujit.frontend.trace.modules import ModuleTree, placed
+from gpujit.frontend.trace.modules import ModuleTree, is_module, placed
 from gpujit.frontend.trace.numpy_calls import Call
 from gpujit.frontend.trace.numpy_create import recorded
 from gpujit.frontend.trace.report import TraceReport
@@ -53,6 +53,8 @@ class Recording:
 def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
     """A name for each positional argument, those of the signature as far as it has them."""
     found: list[str] = []
+    if is_module(function):
+        function = getattr(function, "forward", function)
     try:
         for p in inspect.signature(function).parameters.values():
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):

@@ -276,12 +276,28 @@ def _replacement(original: Any, body: Callable[..., Any], always: bool) -> Calla
             return original(*args, **kwargs)
         traced = holds_traced(args) or holds_traced(kwargs)
         if not traced and (not always or not _fits(original, args, kwargs)):
-            return original(*args, **kwargs)
+            return _literal(original(*args, **kwargs), [args, kwargs])
         return _record(body, original, args, kwargs)
 
     function.__name__ = function.__qualname__ = original.__name__
     function.__doc__ = original.__doc__
     return function
+
+
+def _literal(made: Any, given: Any) -> Any:
+    """An array that a traced function made, remembered as a literal unless it was made of another array."""
+    tracer = CURRENT.get()
+    if tracer is not None and isinstance(made, np.ndarray) and not _holds_array(given):
+        tracer.literals[id(made)] = made
+    return made
+
+
+def _holds_array(item: Any) -> bool:
+    if isinstance(item, dict):
+        item = list(item.values())
+    if isinstance(item, (list, tuple)):
+        return any(map(_holds_array, item))
+    return hasattr(item, "__array__") and not isinstance(item, (np.generic, type))
 
 
 def _fits(original: Any, args: Any, kwargs: Any) -> bool:

@@ -41,10 +41,10 @@ def choose(call: Call, a: Any, choices: Any, out: Any = None, mode: Any = "raise
         at = call.op("clamp", at, 0, len(options) - 1)
     elif mode == "wrap":
         at = call.op("remainder", at, len(options))
-    found = options[0]
+    found = call.op("broadcast_tensors", [at, *options])[1]
     for i, option in enumerate(options[1:], 1):
         found = call.op("where", call.op("eq", at, i), option, found)
-    return call.op("expand", found, list(call.expected.shape)) if found._concrete.shape != call.expected.shape else found
+    return found
 
 
 @records(np.clip)

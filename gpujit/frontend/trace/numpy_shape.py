@@ -40,6 +40,7 @@ def tensors(call: Call, arrays: Any, dtype: Any = None) -> list[Any]:
 
 def unbound(call: Call, x: Any) -> Sequence[Any]:
     """The rows of a traced array."""
+    call.tracer.lost("loop", f"{call.name} took the rows of an array")
     return [call.op("select", x, 0, i) for i in range(x._concrete.shape[0])]
 
 
@@ -113,8 +114,7 @@ def expand_dims(call: Call, a: Any, axis: Any) -> Any:
 def squeeze(call: Call, a: Any, axis: Any = None) -> Any:
     a = call.tensor(a)
     if axis is None:
-        # By axis, so that a size that happens to be one in other inputs stays.
-        axis = tuple(d for d, s in enumerate(a._concrete.shape) if s == 1)
+        return call.op("squeeze", a)
     dims = sorted((d % max(a._concrete.ndim, 1) for d in axes_of(axis)), reverse=True)
     for d in dims:
         a = call.op("squeeze", a, d)
@@ -219,6 +219,7 @@ def append(call: Call, arr: Any, values: Any, axis: Any = None) -> Any:
 @records(np.unstack)
 def unstack(call: Call, x: Any, /, *, axis: Any = 0) -> Any:
     x = call.tensor(x)
+    call.tracer.lost("loop", f"{call.name} took the slices of an array")
     return tuple(call.op("select", x, int(axis), i) for i in range(x._concrete.shape[int(axis)]))
 
 

@@ -328,6 +328,8 @@ def interp(call: Call, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = 
 def polyval(call: Call, p: Any, x: Any) -> Any:
     terms, at = pair(call, p, x)
     found = call.op("zeros_like", at)
+    if isinstance(p, Traced):
+        call.tracer.lost("loop", f"{call.name} took the terms of an array")
     for i in range(terms._concrete.shape[0]):
         found = call.op("add", call.op("mul", found, at), call.op("select", terms, 0, i))
     return found

@@ -74,6 +74,8 @@ class Tracer:
         self._arrays: dict[int, list[tuple[Any, Any, Value]]] = {}
         # Memory that belongs to the caller, and what NumPy shows of some memory while the graph has a copy.
         self._inputs: dict[int, Any] = {}
+        # Arrays that the function made of literals: no more of a loss than the literals themselves.
+        self.literals: dict[int, Any] = {}
         self._detached: list[tuple[Any, weakref.ref[Traced]]] = []
         self._clones: list[Node] = []
         self._has_writes = False
@@ -206,7 +208,7 @@ class Tracer:
         for original, copy, value in known:
             if original is item and _same(item, copy):
                 return value
-        if not silent:
+        if not silent and id(item) not in self.literals:
             self.lost("constant", f"{item.dtype}{list(item.shape)}")
         copy = item
         if isinstance(item, np.ndarray):
@@ -318,6 +320,7 @@ class Tracer:
                 node.output.replace_all_uses_with(node.inputs[0])
                 node.destroy()
         self._arrays.clear()
+        self.literals.clear()
         self._detached.clear()
 
     def leaked(self) -> list[Traced]:

@@ -501,6 +501,7 @@ np.correlate(v, w[:4], mode='same')
 np.interp(x, h, h ** 2)
 np.interp(x, h, h + 1, left=-1, right=9.0)
 np.polyval(w, x)
+np.polyval([1.0, -2.0, 0.5], x)
 np.shape(x)[0] * v
 np.ndim(x) * v
 np.size(x) * v
@@ -557,5 +558,5 @@ x.view(np.int64) * 0
 x.nbytes * v
 """
 # Those whose result for inputs of other sizes is NumPy's own choice, or is fixed by what they say of a size.
-FIXED = ("argsort", "np.linalg.eig", "np.linalg.lstsq", "np.polyval", "np.unstack")
+FIXED = ("argsort", "np.linalg.eig", "np.linalg.lstsq", "np.polyval(w", "np.unstack")
 EXPRESSIONS = [*_UFUNCS, *(line for line in _OTHERS.strip().splitlines() if line.strip())]
