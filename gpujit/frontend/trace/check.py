@@ -51,8 +51,9 @@ class Checker:
                 raise self._failed("check_inputs", found, self._first(self.again(other, kwargs)))
         if self.recording.is_random or self.recording.report.of_kind("random"):
             return
-        for varied, named in variations(args, kwargs):
-            self._other_sizes(varied, named)
+        for options in variations(args, kwargs):
+            # Where one more is not taken, twice as many may be.
+            any(self._other_sizes(varied, named) for varied, named in options)
 
     def _same_inputs(self, args: Sequence[Any], kwargs: dict[str, Any], second: Recording) -> None:
         first = self._first(second)
@@ -73,18 +74,17 @@ class Checker:
         if found:
             raise self._failed("the example inputs", found, first)
 
-    def _other_sizes(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def _other_sizes(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Whether the function takes these inputs; a difference is listed."""
         try:
             second = self.again(args, kwargs)
         except Exception:
-            # The function does not take these sizes.
-            return
+            return False
         found = self._difference(args, kwargs, second)
-        if not found:
-            return
-        first = self._first(second)
-        step = None if first is None else first[0]
-        self._list("size", f"inputs of {_shapes(args, kwargs)}: {found}", step)
+        if found:
+            first = self._first(second)
+            self._list("size", f"inputs of {_shapes(args, kwargs)}: {found}", None if first is None else first[0])
+        return True
 
     def _list(self, kind: str, what: str, step: Step | None) -> None:
         diagnostic = Diagnostic(kind, what, None if step is None else step.place)
@@ -191,22 +191,25 @@ def copied(value: Any) -> Any:
     return value
 
 
-def variations(args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Inputs of other sizes: all axes of one size get another one together, by one more and by twice as many.
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def variations(args: Sequence[Any], kwargs: dict[str, Any]) -> list[list[Inputs]]:
+    """Inputs of other sizes: all axes of one size get another one together, one more or twice as many.
 
     Their elements are those of the example inputs, repeated, so that they stay within what the function expects.
     """
     sizes: dict[int, None] = {}
     _collect((tuple(args), kwargs), sizes)
-    found = []
-    for size in list(sizes)[:_SIZES]:
-        for new in (size + 1, size * 2):
-            found.append((resized(tuple(args), size, new), resized(kwargs, size, new)))
+    given: Inputs = (tuple(args), kwargs)
+    found: list[list[Inputs]] = [
+        [resized(given, size, size + 1), resized(given, size, size * 2)] for size in list(sizes)[:_SIZES]
+    ]
     if len(sizes) > 1:
-        every = (tuple(args), kwargs)
+        every = given
         for size in sorted(sizes, reverse=True):
-            every = resized(every, size, size * 2)
-        found.append(every)
+            every = resized(every, size, size + 1)
+        found.append([every])
     return found
 
 

@@ -57,7 +57,6 @@ def scatter(call: Call, x: Any, key: Any, value: Any) -> None:
     if flips:
         raise call.refuse("a negative step in what is added to")
     if advanced is None:
-        advanced = [None] * 0
         store(call.tracer, target, call.op("add", target, source))
         return
     _index_put(call, target, advanced, source, accumulate=True)
@@ -96,8 +95,9 @@ def _is_scalar_tensor(item: Any) -> bool:
     return not item._concrete.ndim and item._concrete.dtype.kind in "iu"
 
 
-def _expanded(call: Call, x: Any, key: Any) -> list[Any]:
-    """The subscript with the ellipsis replaced: one item for each axis, None for new ones."""
+def _expanded(call: Call, x: Any, key: Any) -> tuple[list[Any], bool]:
+    """The subscript with the ellipsis replaced: one item for each axis, None for new ones; and whether NumPy puts the
+    axes of the index arrays first, as it does when something else stands between two of them."""
     items = list(key) if isinstance(key, tuple) else [key]
     if any(isinstance(i, (bool, np.bool_)) for i in items):
         raise call.refuse("a single truth value as a subscript")
@@ -108,58 +108,89 @@ def _expanded(call: Call, x: Any, key: Any) -> list[Any]:
         plain = call.tracer.concrete(i)
         is_mask = isinstance(plain, (list, np.ndarray)) and np.asarray(plain).dtype == bool
         taken += np.asarray(plain).ndim if is_mask else 1
-    rest = [slice(None)] * (x._concrete.ndim - taken)
     # Arrays compare element by element, so the ellipsis is looked for by identity.
+    advanced = [n for n, i in enumerate(items) if i is not None and i is not Ellipsis and not isinstance(i, slice)]
+    apart = bool(advanced) and advanced[-1] - advanced[0] >= len(advanced)
+    rest = [slice(None)] * (x._concrete.ndim - taken)
     at = next((n for n, i in enumerate(items) if i is Ellipsis), len(items))
-    return [*items[:at], *rest, *items[at + 1 :]]
+    return [*items[:at], *rest, *items[at + 1 :]], apart
 
 
 def _split(call: Call, x: Any, key: Any) -> tuple[Any, list[Any] | None, list[int]]:
     """The view that the basic parts of a subscript take, index arrays for it (None without any), and axes that are to
     be flipped in the end."""
-    items = _expanded(call, x, key)
-    is_basic = [i is None or isinstance(i, slice) or _is_integer(i) or _is_scalar_tensor(i) for i in items]
-    has_arrays = not all(is_basic)
+    items, apart = _expanded(call, x, key)
+    if all(i is None or isinstance(i, slice) or _is_integer(i) or _is_scalar_tensor(i) for i in items):
+        return _basic(call, x, items)
     indices: list[Any] = []
     flips: list[int] = []
-    out_dim = 0
+    dim = 0
     for item in items:
         if item is None:
-            x = call.op("unsqueeze", x, out_dim)
+            x = call.op("unsqueeze", x, dim)
             indices.append(None)
-            out_dim += 1
         elif isinstance(item, slice):
-            x, flipped = _slice(call, x, out_dim, item)
-            if flipped:
-                flips.append(out_dim)
+            x, flipped = _slice(call, x, dim, item)
+            flips += [dim] if flipped else []
             indices.append(None)
-            out_dim += 1
-        elif _is_integer(item) and not has_arrays:
-            x = call.op("select", x, out_dim, item if isinstance(item, Traced) else int(item))
-        elif (_is_integer(item) or _is_scalar_tensor(item)) and has_arrays:
-            index = call.tensor(item, np.int64)
-            indices.append(index)
-            out_dim += 1
-        elif _is_scalar_tensor(item):
-            index = call.cast(item, np.int64)
-            x = call.op("squeeze", call.op("index_select", x, out_dim, _positive(call, x, out_dim, index)), out_dim)
         else:
-            index = call.tensor(item if not isinstance(item, list) or holds_traced(item) else np.asarray(item))
-            if isinstance(item, list) and not item:
-                index = call.cast(index, np.int64)
-            kind = index._concrete.dtype.kind
-            if kind not in "biu":
-                raise IndexError("arrays used as indices must be of integer (or boolean) type")
-            indices.append(index if kind == "b" else call.cast(index, np.int64))
-            out_dim += index._concrete.ndim if kind == "b" else 1
-    if not has_arrays:
-        return x, None, flips
-    while indices and indices[-1] is None:
-        indices.pop()
+            index = _index_array(call, item)
+            indices.append(index)
+            dim += max(index._concrete.ndim, 1) - 1 if index._concrete.dtype == bool else 0
+        dim += 1
     if flips:
         # Which axis of the result is the flipped one depends on where the index arrays stand: flip before.
         x = call.op("flip", x, flips)
+    if apart:
+        x, indices = _indexed_first(call, x, indices)
+    while indices[-1] is None:
+        indices.pop()
     return x, indices, []
+
+
+def _basic(call: Call, x: Any, items: list[Any]) -> tuple[Any, None, list[int]]:
+    """``_split`` without index arrays."""
+    flips: list[int] = []
+    dim = 0
+    for item in items:
+        if item is None:
+            x = call.op("unsqueeze", x, dim)
+        elif isinstance(item, slice):
+            x, flipped = _slice(call, x, dim, item)
+            flips += [dim] if flipped else []
+        elif _is_integer(item):
+            x = call.op("select", x, dim, item if isinstance(item, Traced) else int(item))
+            continue
+        else:
+            index = _positive(call, x, dim, call.cast(item, np.int64))
+            x = call.op("squeeze", call.op("index_select", x, dim, index), dim)
+            continue
+        dim += 1
+    return x, None, flips
+
+
+def _index_array(call: Call, item: Any) -> Any:
+    """An index array as a tensor, of int64 unless it is a mask."""
+    if isinstance(item, list) and not holds_traced(item):
+        item = np.asarray(item, np.int64 if not item else None)
+    index = call.tensor(item)
+    kind = index._concrete.dtype.kind
+    if kind not in "biu":
+        raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    return index if kind == "b" else call.cast(index, np.int64)
+
+
+def _indexed_first(call: Call, x: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+    """``x`` with the axes that index arrays take before all others."""
+    first: list[int] = []
+    rest: list[int] = []
+    dim = 0
+    for index in indices:
+        taken = 1 if index is None or index._concrete.dtype != bool else index._concrete.ndim
+        (rest if index is None else first).extend(range(dim, dim + taken))
+        dim += taken
+    rest += range(dim, x._concrete.ndim)
+    return call.op("permute", x, [*first, *rest]), [i for i in indices if i is not None]
 
 
 def _positive(call: Call, x: Any, dim: int, index: Any) -> Any:
@@ -187,20 +218,22 @@ def _slice(call: Call, x: Any, dim: int, item: slice) -> tuple[Any, bool]:
         size = call.op("size", x, dim)
         first = (size - 1) % -concrete_step
         return call.op("slice", x, dim, first, None, -concrete_step), True
+    # In sizes that the graph knows: the last element that is taken, the one before the first, and how many there are.
     size = call.op("size", x, dim)
     last = _clamped(size - 1 if start is None else _from_start(bounds[0], size), -1, size - 1)
     end = -1 if stop is None else _clamped(_from_start(bounds[1], size), -1, size - 1)
-    # Of the elements end+1 .. last, every step-th counted from the last.
-    count = (last - end + (-concrete_step) - 1) // -concrete_step
+    count = _clamped((last - end + (-concrete_step) - 1) // -concrete_step, 0, size)
     first = last - (count - 1) * -concrete_step
-    if call.tracer.concrete(count) <= 0:
-        return call.op("slice", x, dim, 0, 0, 1), True
     return call.op("slice", x, dim, first, last + 1, -concrete_step), True
 
 
 def _from_start(bound: Any, size: Any) -> Any:
-    concrete = bound._concrete if isinstance(bound, Traced) else bound
-    return bound + size if concrete < 0 else bound
+    """A bound that counts from the end, when it is negative, as one that counts from the start."""
+    if isinstance(bound, Traced) and not isinstance(bound, TracedNumber):
+        bound = bound._tracer.call("aten::Int", (bound,))
+    if isinstance(bound, TracedNumber):
+        return bound + size * (bound < 0)
+    return bound + size if bound < 0 else bound
 
 
 def _clamped(value: Any, low: Any, high: Any) -> Any:

@@ -223,9 +223,7 @@ def _output(tracer: Tracer, value: Any) -> Value:
         parts = [_output(tracer, v) for v in value]
         if any(p.type != parts[0].type for p in parts):
             raise TraceError("a list of unlike values is returned; return a tuple")
-        return tracer.node("prim::ListConstruct", parts).add_output(
-            T.ListType(parts[0].type if parts else T.TENSOR)
-        )
+        return tracer.node("prim::ListConstruct", parts).add_output(T.ListType(parts[0].type if parts else T.TENSOR))
     if isinstance(value, dict):
         return _dict_output(tracer, value)
     if isinstance(value, (np.ndarray, np.generic)):
@@ -295,9 +293,7 @@ def _steps(graph: Graph) -> list[Step]:
     for node in graph.nodes:
         for v in node.outputs:
             number[v] = len(number)
-        steps.append(
-            Step(node.kind, tuple(number[v] for v in node.inputs), node.attributes.get("value"), _place(node))
-        )
+        steps.append(Step(node.kind, tuple(number[v] for v in node.inputs), node.attributes.get("value"), _place(node)))
     return steps
 
 

@@ -180,10 +180,7 @@ class _Emitter:
         read = [v for n in nodes for v in n.inputs if v not in inside]
         given = [v for v in dict.fromkeys(read) if not self._is_made_inside(v, part)]
         results = [
-            v
-            for n in nodes
-            for v in n.outputs
-            if v in self.returned or any(use.node not in members for use in v.uses)
+            v for n in nodes for v in n.outputs if v in self.returned or any(use.node not in members for use in v.uses)
         ]
         graph = Graph()
         self_value = graph.add_input(part.object.type, "self")

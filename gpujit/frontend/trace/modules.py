@@ -6,6 +6,7 @@ in the first two are replaced by traced ones, and calls of submodules are notice
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -157,14 +158,14 @@ def placed(tracer: Tracer, tree: ModuleTree) -> Iterator[None]:
                     items[name] = traced
                     held.append((part, items, name, traced))
     tracer.scope = attribute_scope
-    restore_calls = _notice_calls(tracer, tree)
+    tracer.tree = tree
     try:
-        yield
+        with _noticed({_call_owner(type(part.module)) for part in tree.parts}):
+            yield
         for part, items, name, traced in held:
             if items.get(name) is not traced:
                 _assigned(tracer, part, name, items.get(name))
     finally:
-        restore_calls()
         held.clear()
         state.restore()
 
@@ -181,32 +182,43 @@ def _assigned(tracer: Tracer, part: Part, name: str, value: Any) -> None:
     tracer.node(SET_ATTRIBUTE, [new._value], {"part": part, "name": name})
 
 
-def _notice_calls(tracer: Tracer, tree: ModuleTree) -> Any:
-    """Make calls of the tree's modules scopes; returns what undoes it."""
-    changed: dict[type, Any] = {}
-    for part in tree.parts:
-        for cls in type(part.module).__mro__:
-            if "__call__" in vars(cls):
-                changed.setdefault(cls, vars(cls)["__call__"])
-                break
-    for cls, original in changed.items():
-        cls.__call__ = _scoped(original, tree)  # type: ignore[operator]
-
-    def undo() -> None:
-        for cls, original in changed.items():
-            cls.__call__ = original  # type: ignore[operator]
-
-    return undo
+_LOCK = threading.Lock()
+# Classes whose calls are noticed: their own __call__, and by how many traces they are.
+_NOTICED: dict[type, tuple[Any, int]] = {}
 
 
-def _scoped(original: Any, tree: ModuleTree) -> Any:
+def _call_owner(cls: type) -> type:
+    """The class that a module's ``__call__`` is defined in."""
+    return next(c for c in cls.__mro__ if "__call__" in vars(c))
+
+
+@contextmanager
+def _noticed(classes: set[type]) -> Iterator[None]:
+    """While it lasts, calls of modules of these classes are scopes for the trace that runs them."""
+    with _LOCK:
+        for cls in classes:
+            original, count = _NOTICED.get(cls, (vars(cls)["__call__"], 0))
+            if not count:
+                cls.__call__ = _scoped(original)  # type: ignore[operator]
+            _NOTICED[cls] = (original, count + 1)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            for cls in classes:
+                original, count = _NOTICED.pop(cls)
+                if count > 1:
+                    _NOTICED[cls] = (original, count - 1)
+                else:
+                    cls.__call__ = original  # type: ignore[operator]
+
+
+def _scoped(original: Any) -> Any:
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         tracer = CURRENT.get()
-        part = tree.part_of(self)
+        part = None if tracer is None or tracer.tree is None else tracer.tree.part_of(self)
         # The outermost call is the method that is traced.
-        if tracer is None or part is None or tracer.scope is None or (
-            part is tree.root and tracer.scope.parent is None
-        ):
+        if tracer is None or part is None or (part is tracer.tree.root and tracer.scope.parent is None):
             return original(self, *args, **kwargs)
         tracer.scope = Scope(part, tracer.scope)
         try:

@@ -17,7 +17,7 @@ from gpujit.frontend.trace.numbers import TracedNumber
 from gpujit.frontend.trace.state import Traced, Tracer, dtype_code, root
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import is_tensor_dtype
-from gpujit.support.errors import InternalError
+from gpujit.support.errors import DTypeError, InternalError
 
 
 class Call:
@@ -35,8 +35,11 @@ class Call:
         return found.dtype
 
     def op(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Record ``aten::name``."""
-        return self.tracer.call(f"aten::{name}", args, kwargs)
+        """Record ``aten::name``. Raises TraceError for a dtype that NumPy takes and the operator does not."""
+        try:
+            return self.tracer.call(f"aten::{name}", args, kwargs)
+        except DTypeError as error:
+            raise self.refuse(error.message) from None
 
     def tensor(self, item: Any, dtype: Any = None) -> Any:
         """Anything as a traced tensor, cast to ``dtype`` when given."""
@@ -47,7 +50,9 @@ class Call:
             return item if dtype is None else self.cast(item, dtype)
         if isinstance(item, (list, tuple)) and holds_traced(item):
             # As NumPy makes an array of nested lists.
-            return self.cast(self.nested(item), np.asarray(self.tracer.concrete(item)).dtype if dtype is None else dtype)
+            return self.cast(
+                self.nested(item), np.asarray(self.tracer.concrete(item)).dtype if dtype is None else dtype
+            )
         array = np.asarray(item)
         silent = not isinstance(item, np.ndarray)
         if silent and dtype is not None:
@@ -176,9 +181,11 @@ def into(tracer: Tracer, out: Any, result: Any) -> None:
 
 def store(tracer: Tracer, target: Any, source: Any) -> None:
     """Record ``target[...] = source``; NumPy's own write is the caller's business."""
-    source = source if isinstance(source, Traced) and not isinstance(source, TracedNumber) else Call(
-        tracer, "assignment"
-    ).tensor(source, target._concrete.dtype)
+    source = (
+        source
+        if isinstance(source, Traced) and not isinstance(source, TracedNumber)
+        else Call(tracer, "assignment").tensor(source, target._concrete.dtype)
+    )
     from gpujit.ops import table
 
     op = table.by_full_name("aten::copy_")

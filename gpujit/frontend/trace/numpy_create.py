@@ -19,7 +19,7 @@ from gpujit.frontend.trace.numbers import TracedNumber
 from gpujit.frontend.trace.numpy_calls import Call, attach, holds_traced, load_tables, records
 from gpujit.frontend.trace.numpy_shape import sizes_of
 from gpujit.frontend.trace.places import is_library
-from gpujit.frontend.trace.state import CURRENT, Traced, dtype_code
+from gpujit.frontend.trace.state import CURRENT, Traced
 
 # ------------------------------------------------------------------------------------------ like another array
 
@@ -108,7 +108,14 @@ def _full(call: Call, sizes: list[Any], value: Any, dtype: Any) -> Any:
 
 
 def _full_of_size(
-    call: Call, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None
+    call: Call,
+    shape: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: Any = "C",
+    *,
+    device: Any = None,
+    like: Any = None,
 ) -> Any:
     return _full(call, sizes_of(shape), fill_value, call.dtype)
 
@@ -137,7 +144,8 @@ def _eye(
     call: Call, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: Any = "C", *, device: Any = None,
     like: Any = None,
 ) -> Any:  # fmt: skip
-    columns = N if M is None else M
+    N = sizes_of(N)[0]
+    columns = N if M is None else sizes_of(M)[0]
     if not isinstance(k, Traced) and int(k) == 0:
         return call.op("eye", N, columns, dtype=call.dtype)
     rows = call.op("unsqueeze", call.op("arange", N), 1)
@@ -145,12 +153,14 @@ def _eye(
 
 
 def _identity(call: Call, n: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    n = sizes_of(n)[0]
     return call.op("eye", n, n, dtype=call.dtype)
 
 
 def _tri(call: Call, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, *, like: Any = None) -> Any:
+    N = sizes_of(N)[0]
     rows = call.op("unsqueeze", call.op("arange", N), 1)
-    columns = call.op("arange", N if M is None else M)
+    columns = call.op("arange", N if M is None else sizes_of(M)[0])
     return call.cast(call.op("le", columns, call.op("add", rows, k)), call.dtype)
 
 
@@ -173,14 +183,16 @@ def linspace(
     low, high = (call.tensor(v, np.float64) for v in (start, stop))
     if axis != 0:
         raise call.refuse("axis= other than 0")
-    count = num if isinstance(num, Traced) else int(num)
+    count = sizes_of(num)[0]
     gaps = count - 1 if endpoint else count
     low, high = call.op("broadcast_tensors", [low, high])
     at = call.op("reshape", call.op("arange", count, dtype=np.float64), [-1, *[1] * low._concrete.ndim])
     span = call.op("sub", high, low)
     concrete_gaps = call.tracer.concrete(gaps)
     step = call.op("div", span, gaps) if concrete_gaps else call.op("mul", span, np.nan)
-    found = call.op("add", call.op("mul", at, step), low) if concrete_gaps else call.op("add", call.op("mul", at, 0), low)
+    found = (
+        call.op("add", call.op("mul", at, step), low) if concrete_gaps else call.op("add", call.op("mul", at, 0), low)
+    )
     if endpoint and concrete_gaps:
         # The last one is the end itself, whatever the rounding.
         found = call.op("cat", [call.op("slice", found, 0, 0, -1, 1), call.op("unsqueeze", high, 0)], 0)
@@ -227,7 +239,7 @@ def _window(name: str) -> Callable[..., Any]:
         a, b = _WINDOWS[name]
         at = call.op("arange", 0, M, dtype=np.float64)
         wave = call.op("cos", call.op("div", call.op("mul", at, 2 * math.pi), M - 1))
-        return call.op("sub", a, call.op("mul", wave, b)) if False else call.op("rsub", call.op("mul", wave, b), a)
+        return call.op("rsub", call.op("mul", wave, b), a)
 
     return body
 
@@ -309,8 +321,10 @@ def _fits(original: Any, args: Any, kwargs: Any) -> bool:
 
 def _product_replacement(original: Any) -> Callable[..., Any]:
     def function(a: Any, *args: Any, **kwargs: Any) -> Any:
-        sizes = isinstance(a, (tuple, list)) and holds_traced(a) and all(
-            isinstance(v, (int, np.integer, TracedNumber)) for v in a
+        sizes = (
+            isinstance(a, (tuple, list))
+            and holds_traced(a)
+            and all(isinstance(v, (int, np.integer, TracedNumber)) for v in a)
         )
         if CURRENT.get() is not None and sizes and not args and not kwargs:
             return math.prod(a)
@@ -349,8 +363,3 @@ def recorded() -> Iterator[None]:
             if not _DEPTH:
                 for (module, name), original in _ORIGINALS.items():
                     setattr(module, name, original)
-
-
-def dtype_of(dtype: Any) -> int:
-    """TorchScript's code of a dtype."""
-    return dtype_code(dtype)

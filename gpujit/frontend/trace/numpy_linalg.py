@@ -95,9 +95,7 @@ def kron(call: Call, a: Any, b: Any) -> Any:
 
 
 @records(np.cross)
-def cross(
-    call: Call, a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1, axis: Any = None
-) -> Any:
+def cross(call: Call, a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1, axis: Any = None) -> Any:
     x, y = pair(call, a, b)
     if axis is not None:
         axisa = axisb = axisc = axis

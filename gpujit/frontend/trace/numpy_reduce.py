@@ -127,9 +127,7 @@ def std(
     )
 
 
-def extreme(
-    call: Call, name: str, a: Any, axis: Any, keepdims: Any, initial: Any = _UNSET, where: Any = _UNSET
-) -> Any:
+def extreme(call: Call, name: str, a: Any, axis: Any, keepdims: Any, initial: Any = _UNSET, where: Any = _UNSET) -> Any:
     """The largest or smallest element over axes: ``name`` is amax or amin."""
     x = call.tensor(a)
     dtype = x._concrete.dtype
@@ -172,16 +170,12 @@ def truth(call: Call, name: str, a: Any, axis: Any, keepdims: Any, where: Any) -
 
 
 @records(np.all)
-def all_(
-    call: Call, a: Any, axis: Any = None, out: Any = None, keepdims: Any = _UNSET, *, where: Any = _UNSET
-) -> Any:
+def all_(call: Call, a: Any, axis: Any = None, out: Any = None, keepdims: Any = _UNSET, *, where: Any = _UNSET) -> Any:
     return truth(call, "all", a, axis, keepdims, where)
 
 
 @records(np.any)
-def any_(
-    call: Call, a: Any, axis: Any = None, out: Any = None, keepdims: Any = _UNSET, *, where: Any = _UNSET
-) -> Any:
+def any_(call: Call, a: Any, axis: Any = None, out: Any = None, keepdims: Any = _UNSET, *, where: Any = _UNSET) -> Any:
     return truth(call, "any", a, axis, keepdims, where)
 
 

@@ -311,9 +311,7 @@ def fix(call: Call, x: Any, out: Any = None) -> Any:
 
 
 @records(np.nan_to_num)
-def nan_to_num(
-    call: Call, x: Any, copy: Any = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
-) -> Any:
+def nan_to_num(call: Call, x: Any, copy: Any = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     if not copy:
         raise call.refuse("copy=False")
     a = call.tensor(x)

@@ -17,11 +17,15 @@ _DEFAULT: Any = np._NoValue
 
 def sizes_of(shape: Any) -> list[Any]:
     """A shape argument, an int or a sequence of them, as a list."""
-    if isinstance(shape, (tuple, list)):
-        return list(shape)
-    if isinstance(shape, np.ndarray):
-        return [int(s) for s in shape]
-    return [shape if isinstance(shape, Traced) else int(shape)]
+    items = list(shape) if isinstance(shape, (tuple, list, np.ndarray)) else [shape]
+    return [_size(s) for s in items]
+
+
+def _size(item: Any) -> Any:
+    """One size; that of an array's element is read by the graph."""
+    if isinstance(item, Traced):
+        return item if isinstance(item, TracedNumber) else item._tracer.call("aten::Int", (item,))
+    return int(item)
 
 
 def axes_of(axis: Any) -> list[int]:
@@ -51,7 +55,9 @@ def check_order(call: Call, order: Any) -> None:
 
 
 @records(np.reshape)
-def reshape(call: Call, a: Any, /, shape: Any = None, order: Any = "C", *, newshape: Any = None, copy: Any = None) -> Any:
+def reshape(
+    call: Call, a: Any, /, shape: Any = None, order: Any = "C", *, newshape: Any = None, copy: Any = None
+) -> Any:
     check_order(call, order)
     return call.op("reshape", call.tensor(a), sizes_of(newshape if shape is None else shape))
 
@@ -159,7 +165,9 @@ def _padded(call: Call, x: Any, ndim: int) -> Any:
 
 
 @records(np.concatenate)
-def concatenate(call: Call, arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "") -> Any:
+def concatenate(
+    call: Call, arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = ""
+) -> Any:
     parts = tensors(call, arrays, call.dtype)
     if axis is None:
         return call.op("cat", [call.op("reshape", p, [-1]) for p in parts], 0)

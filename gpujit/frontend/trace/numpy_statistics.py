@@ -31,9 +31,7 @@ def _kept(call: Call, found: Any, dims: list[int], keepdims: Any, lead: int = 0)
     return found
 
 
-def _quantiles(
-    call: Call, a: Any, q: Any, axis: Any, keepdims: Any, method: Any, *, skips_nan: bool
-) -> Any:
+def _quantiles(call: Call, a: Any, q: Any, axis: Any, keepdims: Any, method: Any, *, skips_nan: bool) -> Any:
     x = floating(call, call.tensor(a))
     work = x._concrete.dtype if x._concrete.dtype.itemsize > 2 else np.dtype(np.float32)
     x = call.cast(x, work)
@@ -63,7 +61,9 @@ def percentile(
     call: Call, a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: Any = False, method: Any = "linear",
     keepdims: Any = False, *, weights: Any = None, interpolation: Any = None,
 ) -> Any:  # fmt: skip
-    return _quantiles(call, a, call.op("div", call.tensor(q, np.float64), 100.0), axis, keepdims, method, skips_nan=False)
+    return _quantiles(
+        call, a, call.op("div", call.tensor(q, np.float64), 100.0), axis, keepdims, method, skips_nan=False
+    )
 
 
 @records(np.nanquantile)
@@ -79,7 +79,9 @@ def nanpercentile(
     call: Call, a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: Any = False, method: Any = "linear",
     keepdims: Any = _UNSET, *, weights: Any = None, interpolation: Any = None,
 ) -> Any:  # fmt: skip
-    return _quantiles(call, a, call.op("div", call.tensor(q, np.float64), 100.0), axis, keepdims, method, skips_nan=True)
+    return _quantiles(
+        call, a, call.op("div", call.tensor(q, np.float64), 100.0), axis, keepdims, method, skips_nan=True
+    )
 
 
 @records(np.median)
@@ -158,9 +160,7 @@ def bincount(call: Call, x: Any, /, weights: Any = None, minlength: Any = 0) -> 
 
 
 @records(np.histogram)
-def histogram(
-    call: Call, a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
-) -> Any:
+def histogram(call: Call, a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
     x = call.op("reshape", call.tensor(a), [-1])
     edges = histogram_bin_edges(call, x, bins, range)
     return _counted(call, x, edges, density, weights), edges

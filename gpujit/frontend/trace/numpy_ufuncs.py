@@ -10,6 +10,7 @@ import numpy as np
 from gpujit.frontend.trace.numbers import TracedNumber
 from gpujit.frontend.trace.numpy_calls import Call, store
 from gpujit.frontend.trace.state import Traced
+from gpujit.ir.values import is_int64
 
 Record = Callable[..., Any]
 _NUMBERS = (bool, int, float, complex)
@@ -45,6 +46,11 @@ def _matmul(call: Call, a: Any, b: Any) -> Any:
 
 def _absolute(call: Call, x: Any) -> Any:
     return call.op("clone" if x._concrete.dtype == bool else "abs", x)
+
+
+def _rounded(name: str) -> Record:
+    """Rounding to integers, which truth values are already."""
+    return lambda call, x: call.op("clone" if x._concrete.dtype == bool else name, x)
 
 
 def _divmod(call: Call, a: Any, b: Any) -> Any:
@@ -113,7 +119,7 @@ _PLAIN = {
     "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "arcsin": "asin", "arccos": "acos", "arctan": "atan",
     "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
     "arctan2": "atan2", "hypot": "hypot", "degrees": "rad2deg", "rad2deg": "rad2deg", "radians": "deg2rad",
-    "deg2rad": "deg2rad", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "maximum": "maximum",
+    "deg2rad": "deg2rad", "maximum": "maximum",
     "minimum": "minimum", "fmax": "fmax", "fmin": "fmin", "greater": "gt", "greater_equal": "ge", "less": "lt",
     "less_equal": "le", "equal": "eq", "not_equal": "ne", "isnan": "isnan", "isinf": "isinf", "signbit": "signbit",
     "copysign": "copysign", "nextafter": "nextafter", "heaviside": "heaviside", "logaddexp": "logaddexp",
@@ -122,6 +128,9 @@ _PLAIN = {
 }  # fmt: skip
 UFUNCS: dict[Any, Record] = {getattr(np, numpy): _as(aten) for numpy, aten in _PLAIN.items()} | {
     np.absolute: _absolute,
+    np.floor: _rounded("floor"),
+    np.ceil: _rounded("ceil"),
+    np.trunc: _rounded("trunc"),
     np.sign: _sign,
     np.cbrt: _cbrt,
     np.rint: _rint,
@@ -189,7 +198,9 @@ def _number(x: Any, dtype: Any) -> Any:
     if dtype.kind not in "biufc" or isinstance(x, np.void):
         return None
     number = np.asarray(x).astype(dtype).item()
-    return number if type(number) in _NUMBERS else None
+    # What TorchScript's int does not hold goes into a tensor.
+    fits = type(number) in _NUMBERS and (type(number) is not int or is_int64(number))
+    return number if fits else None
 
 
 def _wide(dtype: Any, inputs: Sequence[Any]) -> Any:
@@ -212,7 +223,9 @@ _REDUCE: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def _reduce(call: Call, ufunc: Any, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, **options: Any) -> Any:
+def _reduce(
+    call: Call, ufunc: Any, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, **options: Any
+) -> Any:
     function = _REDUCE.get(ufunc)
     if function is None:
         raise call.refuse("only sums, products, extremes, all and any are reduced by operators")

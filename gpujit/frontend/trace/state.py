@@ -20,7 +20,7 @@ from gpujit.ir import types as T
 from gpujit.ir.dtypes import BY_CODE, code_of, is_tensor_dtype
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.source import SourceRange
-from gpujit.ir.values import Device, QTensor, SparseTensor
+from gpujit.ir.values import Device, QTensor, SparseTensor, is_int64
 from gpujit.ops import calls, overloads, table
 from gpujit.support.errors import InternalError, TraceError, TracerWarning
 
@@ -65,6 +65,8 @@ class Tracer:
         self.strict, self.warn = strict, warn
         self.closed = False
         self.alive: list[weakref.ref[Traced]] = []
+        # The module that is traced, and the call of a part of it that is going on.
+        self.tree: Any = None
         self.scope: Any = None
         self.scope_of: dict[Node, Any] = {}
         self._tensor = TracedTensor
@@ -188,6 +190,8 @@ class Tracer:
     def scalar(self, item: Any) -> Value:
         """A constant number, string, device or None; equal ones are one node."""
         type_ = _SCALARS.get(type(item))
+        if type(item) is int and not is_int64(item):
+            raise self.error(f"{item} does not fit the 64 bits of a graph's int")
         if type_ is None:
             raise self.error(f"a {type(item).__name__} cannot be in a graph")
         key = (type_, repr(item) if isinstance(item, (float, complex)) else item)

@@ -53,12 +53,18 @@ UFUNC_UNARY = {
     "z": "exp conjugate absolute negative square sqrt sign isnan",
 }
 UFUNC_BINARY = {
-    ("x", "y"): "add subtract multiply divide floor_divide remainder fmod arctan2 hypot maximum minimum fmax fmin greater "
+    (
+        "x",
+        "y",
+    ): "add subtract multiply divide floor_divide remainder fmod arctan2 hypot maximum minimum fmax fmin greater "
     "greater_equal less less_equal equal not_equal copysign heaviside logaddexp logaddexp2 logical_and logical_or "
     "logical_xor nextafter divmod",
     ("u", "x"): "power float_power",
     ("n", "x"): "maximum minimum fmax fmin",
-    ("i", "j"): "add subtract multiply divide floor_divide remainder fmod bitwise_and bitwise_or bitwise_xor left_shift "
+    (
+        "i",
+        "j",
+    ): "add subtract multiply divide floor_divide remainder fmod bitwise_and bitwise_or bitwise_xor left_shift "
     "right_shift gcd lcm maximum greater equal divmod logical_and power",
     ("g", "s"): "add multiply maximum less divide",
     ("f", "x"): "add divide",
