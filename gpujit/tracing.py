@@ -89,9 +89,10 @@ def trace(
 ) -> Any:
     """Run a function or module on example inputs and return what it did as a TracedFunction or TracedModule.
 
-    What can be traced: functions over NumPy arrays, functions over ``gpujit.ops``, modules, and, through torch.jit.trace,
-    what is written with PyTorch. Sizes stay variable. Wherever Python itself takes a number from an array or a size, and
-    so whatever is computed with it is fixed, a TracerWarning names the line, and ``trace_report`` lists it.
+    What can be traced: functions over NumPy arrays, functions over ``gpujit.ops``, modules, and, through
+    torch.jit.trace, what is written with PyTorch. Sizes stay variable. Wherever Python itself takes a number from an
+    array or a size, and so what is computed with it is fixed, a TracerWarning names the line, and ``trace_report``
+    lists it.
 
     Args:
         func: a function or a module.

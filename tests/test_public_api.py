@@ -18,6 +18,9 @@ PUBLIC = [
     "ScriptMethod",
     "ScriptModule",
     "ScriptRuntimeError",
+    "TraceCheckError",
+    "TraceError",
+    "TracerWarning",
     "__version__",
     "freeze",
     "fuse",
@@ -28,6 +31,8 @@ PUBLIC = [
     "optimize_for_inference",
     "remove_op",
     "run_frozen_optimizations",
+    "trace",
+    "trace_module",
 ]
 MODULE = [
     "bfloat16",

@@ -76,12 +76,7 @@ def _index_put(call: Call, target: Any, indices: list[Any], source: Any, *, accu
 
 
 def _is_mask(index: Any) -> bool:
-    return index is not None and tracer_dtype(index) == bool
-
-
-def tracer_dtype(index: Any) -> Any:
-    """The dtype of an index array."""
-    return (index._concrete if isinstance(index, Traced) else np.asarray(index)).dtype
+    return index is not None and index._concrete.dtype.kind == "b"
 
 
 def _is_integer(item: Any) -> bool:
@@ -136,7 +131,7 @@ def _split(call: Call, x: Any, key: Any) -> tuple[Any, list[Any] | None, list[in
         else:
             index = _index_array(call, item)
             indices.append(index)
-            dim += max(index._concrete.ndim, 1) - 1 if index._concrete.dtype == bool else 0
+            dim += max(index._concrete.ndim, 1) - 1 if index._concrete.dtype.kind == "b" else 0
         dim += 1
     if flips:
         # Which axis of the result is the flipped one depends on where the index arrays stand: flip before.
@@ -186,7 +181,7 @@ def _indexed_first(call: Call, x: Any, indices: list[Any]) -> tuple[Any, list[An
     rest: list[int] = []
     dim = 0
     for index in indices:
-        taken = 1 if index is None or index._concrete.dtype != bool else index._concrete.ndim
+        taken = 1 if index is None or index._concrete.dtype.kind != "b" else index._concrete.ndim
         (rest if index is None else first).extend(range(dim, dim + taken))
         dim += taken
     rest += range(dim, x._concrete.ndim)
@@ -232,7 +227,7 @@ def _from_start(bound: Any, size: Any) -> Any:
     if isinstance(bound, Traced) and not isinstance(bound, TracedNumber):
         bound = bound._tracer.call("aten::Int", (bound,))
     if isinstance(bound, TracedNumber):
-        return bound + size * (bound < 0)
+        return bound + size * (bound < 0)  # type: ignore[operator]
     return bound + size if bound < 0 else bound
 
 

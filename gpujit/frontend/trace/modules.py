@@ -199,7 +199,7 @@ def _noticed(classes: set[type]) -> Iterator[None]:
         for cls in classes:
             original, count = _NOTICED.get(cls, (vars(cls)["__call__"], 0))
             if not count:
-                cls.__call__ = _scoped(original)  # type: ignore[operator]
+                type.__setattr__(cls, "__call__", _scoped(original))
             _NOTICED[cls] = (original, count + 1)
     try:
         yield
@@ -210,11 +210,11 @@ def _noticed(classes: set[type]) -> Iterator[None]:
                 if count > 1:
                     _NOTICED[cls] = (original, count - 1)
                 else:
-                    cls.__call__ = original  # type: ignore[operator]
+                    type.__setattr__(cls, "__call__", original)
 
 
 def _scoped(original: Any) -> Any:
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         tracer = CURRENT.get()
         part = None if tracer is None or tracer.tree is None else tracer.tree.part_of(self)
         # The outermost call is the method that is traced.
@@ -226,4 +226,4 @@ def _scoped(original: Any) -> Any:
         finally:
             tracer.scope = tracer.scope.parent
 
-    return __call__
+    return call

@@ -6,7 +6,6 @@ They are no subclasses of int, float and bool: where Python takes the number its
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,6 @@ import numpy as np
 
 from gpujit.frontend.trace.places import segment
 from gpujit.frontend.trace.state import Traced
-from gpujit.ir import types as T
 
 _PLAIN = (bool, int, float)
 
@@ -45,6 +43,15 @@ class TracedNumber(Traced):
         tracer.check(self)
         tracer.lost(kind, f"{what}, here {self._concrete}")
         return self._concrete
+
+    def __neg__(self) -> Any:
+        return self._tracer.call("aten::neg", (_arithmetic(self),))
+
+    def __pos__(self) -> Any:
+        return _arithmetic(self)
+
+    def __abs__(self) -> Any:
+        return self._tracer.call("prim::abs", (_arithmetic(self),))
 
     def __bool__(self) -> bool:
         return bool(self._taken("branch", f"the truth of {_A[type(self._concrete)]}"))
@@ -189,29 +196,7 @@ def _operator(name: str, swapped: bool) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _unary(name: str) -> Callable[[Any], Any]:
-    return lambda self: self._tracer.call(name, (_arithmetic(self),))
-
-
 for _name in _BINARY:
     setattr(TracedNumber, f"__{_name}__", _operator(_name, False))
     if _name not in _COMPARISONS:
         setattr(TracedNumber, f"__r{_name}__", _operator(_name, True))
-TracedNumber.__neg__ = _unary("aten::neg")  # type: ignore[attr-defined]
-TracedNumber.__abs__ = _unary("prim::abs")  # type: ignore[attr-defined]
-TracedNumber.__pos__ = lambda self: _arithmetic(self)  # type: ignore[attr-defined]
-
-
-def number_type(value: Any) -> T.Type | None:
-    """The TorchScript type of a Python number; None for anything else."""
-    return {int: T.INT, float: T.FLOAT, bool: T.BOOL, complex: T.COMPLEX}.get(type(value))
-
-
-def is_integral(value: Any) -> bool:
-    """Whether it is an int, traced or not."""
-    return isinstance(value, (int, np.integer, TracedInt)) and not isinstance(value, (bool, np.bool_))
-
-
-def prod(values: Any) -> Any:
-    """The product of sizes, traced or not."""
-    return math.prod(values)

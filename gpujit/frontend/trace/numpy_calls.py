@@ -107,6 +107,11 @@ def records(*functions: Any, raw: bool = False) -> Callable[[Body], Body]:
     return declare
 
 
+def since_numpy(name: str) -> list[Any]:
+    """A function that is newer than the oldest NumPy that is supported, if it is there."""
+    return [getattr(np, name)] if hasattr(np, name) else []
+
+
 def load_tables() -> None:
     """Enter all table files."""
     from gpujit.frontend.trace import (  # noqa: F401  # imported for what they declare

@@ -73,10 +73,10 @@ def triu(call: Call, m: Any, k: Any = 0) -> Any:
 def fill_diagonal(call: Call, a: Any, val: Any, wrap: Any = False) -> None:
     from gpujit.frontend.trace.numpy_calls import store
 
-    if not isinstance(a, Traced) or a._concrete.ndim != 2 or wrap:  # type: ignore[attr-defined]
+    if not isinstance(a, Traced) or a._concrete.ndim != 2 or wrap:
         raise call.refuse("only the diagonal of a traced matrix is filled")
     view = call.op("diagonal", a, 0, 0, 1)
-    store(call.tracer, view, call.tensor(val, a._concrete.dtype))  # type: ignore[attr-defined]
+    store(call.tracer, view, call.tensor(val, a._concrete.dtype))
     np.fill_diagonal(*call.tracer.concrete([a, val]))
 
 

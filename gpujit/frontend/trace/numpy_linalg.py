@@ -85,7 +85,7 @@ def einsum(call: Call, *operands: Any, out: Any = None, optimize: Any = False, *
         raise call.refuse("subscripts as lists; write them as text")
     found = [call.tensor(a) for a in arrays]
     dtype = np.result_type(*(f._concrete.dtype for f in found))
-    dtype = np.dtype(np.int64) if dtype == bool else dtype
+    dtype = np.dtype(np.int64) if dtype.kind == "b" else dtype
     return call.op("einsum", equation.replace(" ", ""), [call.cast(f, dtype) for f in found])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.frontend.trace.numpy_calls import Call, records
+from gpujit.frontend.trace.numpy_calls import Call, records, since_numpy
 from gpujit.frontend.trace.numpy_shape import axes_of
 
 _UNSET: Any = np._NoValue
@@ -233,14 +233,14 @@ def _cumulative(call: Call, name: str, x: Any, axis: Any, include_initial: Any) 
     return call.op("cat", [first, found], d)
 
 
-@records(np.cumulative_sum)
+@records(*since_numpy("cumulative_sum"))
 def cumulative_sum(
     call: Call, x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: Any = False
 ) -> Any:
     return _cumulative(call, "cumsum", x, axis, include_initial)
 
 
-@records(np.cumulative_prod)
+@records(*since_numpy("cumulative_prod"))
 def cumulative_prod(
     call: Call, x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: Any = False
 ) -> Any:

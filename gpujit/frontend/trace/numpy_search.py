@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.frontend.trace.numpy_calls import Call, attach, records, store
-from gpujit.frontend.trace.numpy_shape import sizes_of
+from gpujit.frontend.trace.numpy_shape import sizes_of, unbound
 from gpujit.frontend.trace.numpy_ufuncs import compose
 from gpujit.frontend.trace.state import Traced
 
@@ -185,10 +185,15 @@ def argpartition(call: Call, a: Any, kth: Any, axis: Any = -1, kind: Any = "intr
     return call.op("sort", x, dim=d, stable=True, descending=False)[1]
 
 
+def tensors_of(call: Call, keys: Any) -> list[Any]:
+    """Keys to sort by, given as a list or as the rows of an array."""
+    return list(unbound(call, keys)) if isinstance(keys, Traced) else [call.tensor(k) for k in keys]
+
+
 @records(np.lexsort)
 def lexsort(call: Call, keys: Any, axis: Any = -1) -> Any:
     found = None
-    rows = [call.tensor(k) for k in keys] if not isinstance(keys, Traced) else list(np.unstack(keys))
+    rows = tensors_of(call, keys)
     for key in rows:
         ordered = key if found is None else call.op("take_along_dim", key, found, int(axis))
         order = call.op("sort", ordered, dim=int(axis), stable=True, descending=False)[1]
@@ -265,7 +270,7 @@ def isin(
 ) -> Any:
     x, y = call.tensor(element), call.tensor(test_elements)
     dtype = np.result_type(x._concrete.dtype, y._concrete.dtype)
-    dtype = np.dtype(np.uint8) if dtype == bool else dtype
+    dtype = np.dtype(np.uint8) if dtype.kind == "b" else dtype
     return call.op("isin", call.cast(x, dtype), call.cast(y, dtype), invert=bool(invert))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.frontend.trace.numbers import TracedNumber
-from gpujit.frontend.trace.numpy_calls import Call, holds_traced, records, store
+from gpujit.frontend.trace.numpy_calls import Call, holds_traced, records, since_numpy, store
 from gpujit.frontend.trace.state import Traced
 
 _DEFAULT: Any = np._NoValue
@@ -73,7 +73,7 @@ def copy(call: Call, a: Any, order: Any = "K", subok: Any = False) -> Any:
     return call.op("clone", call.tensor(a))
 
 
-@records(np.astype)
+@records(*since_numpy("astype"))
 def astype(call: Call, x: Any, dtype: Any, /, *, copy: Any = True, device: Any = None) -> Any:
     return call.cast(x, call.dtype)
 
@@ -224,7 +224,7 @@ def append(call: Call, arr: Any, values: Any, axis: Any = None) -> Any:
     return concatenate(call, [arr, values], axis)
 
 
-@records(np.unstack)
+@records(*since_numpy("unstack"))
 def unstack(call: Call, x: Any, /, *, axis: Any = 0) -> Any:
     x = call.tensor(x)
     call.tracer.lost("loop", f"{call.name} took the slices of an array")
@@ -502,4 +502,5 @@ def copyto(call: Call, dst: Any, src: Any, casting: Any = "same_kind", where: An
     if where is not True:
         value = call.op("where", call.tensor(where), value, dst)
     store(call.tracer, dst, value)
-    np.copyto(*call.tracer.concrete([dst, src]), casting=casting, where=call.tracer.concrete(where))
+    plain, given = call.tracer.concrete([dst, src])
+    np.copyto(plain, given, casting=casting, where=call.tracer.concrete(where))

@@ -216,7 +216,7 @@ def histogram_bin_edges(call: Call, a: Any, bins: Any = 10, range: Any = None, w
 def diff(call: Call, a: Any, n: Any = 1, axis: Any = -1, prepend: Any = _UNSET, append: Any = _UNSET) -> Any:
     x = call.tensor(a)
     d = int(axis)
-    ends = []
+    ends: list[Any] = []
     for end in (prepend, append):
         if given(end) is None:
             ends.append(None)
@@ -299,7 +299,7 @@ def _slid(call: Call, x: Any, kernel: Any, mode: Any) -> Any:
     }[mode]
     x = call.op("constant_pad_nd", x, [before, after], 0.0)
     found = call.op("matmul", call.op("unfold", x, 0, size, 1), kernel)
-    if dtype == bool:
+    if dtype.kind == "b":
         return call.op("ne", found, 0)
     return call.cast(call.op("round", found), dtype) if dtype.kind in "iu" else found
 

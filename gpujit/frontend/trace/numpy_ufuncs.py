@@ -15,10 +15,10 @@ from gpujit.ir.values import is_int64
 Record = Callable[..., Any]
 _NUMBERS = (bool, int, float, complex)
 # Operators with an overload for a number in the second place.
-_TAKE_NUMBER = frozenset(
-    "add sub mul div floor_divide remainder fmod pow gt ge lt le eq ne bitwise_and bitwise_or bitwise_xor".split()
-)
-_COMPARISONS = frozenset("gt ge lt le eq ne".split())
+_COMPARISONS = frozenset(("gt", "ge", "lt", "le", "eq", "ne"))
+_TAKE_NUMBER = _COMPARISONS | {
+    "add", "sub", "mul", "div", "floor_divide", "remainder", "fmod", "pow", "bitwise_and", "bitwise_or", "bitwise_xor",
+}  # fmt: skip
 
 
 def _as(name: str) -> Record:

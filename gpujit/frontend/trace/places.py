@@ -25,7 +25,7 @@ def is_library(file: str) -> bool:
     found = _HIDDEN.get(file)
     if found is None:
         own = file.startswith(_OWN) and not file.startswith(_LAYERS)
-        found = _HIDDEN[file] = own or file.startswith(_NUMPY) or file.startswith("<__array_function__")
+        found = _HIDDEN[file] = own or file.startswith((_NUMPY, "<__array_function__"))
     return found
 
 

@@ -15,7 +15,7 @@ KINDS: dict[str, str] = {
     "array": "it became an array that is not traced; the trace holds its numbers",
     "constant": "an array that is no input and no parameter; the trace holds its numbers",
     "random": "it differs from run to run although the inputs are the same; the trace holds what was drawn",
-    "input-write": "it writes into an input; the traced function writes into its caller's array as well",
+    "input-write": "it writes into an input; the traced function writes into its caller's array, too",
     "view": "NumPy shares memory here that the trace does not; what is written later is not seen there",
     "leak": "a traced value was kept after the function had returned; it is of no use outside",
     "container": "a dict is returned; its keys are those of this run",
@@ -29,7 +29,7 @@ QUIET = NOTES | {"constant"}
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One place. ``kind`` is a key of KINDS, ``what`` says what was met there, ``place`` is None when it has no line."""
+    """One place: ``kind`` is a key of KINDS, ``what`` says what was met there; ``place`` is None without a line."""
 
     kind: str
     what: str

@@ -361,7 +361,7 @@ def _joint(types: Iterable[T.Type]) -> T.Type:
 def _same(a: Any, b: Any) -> bool:
     if not isinstance(a, np.ndarray):
         return a is b
-    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    return bool(a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes())
 
 
 def _depth() -> int:

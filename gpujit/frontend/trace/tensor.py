@@ -150,11 +150,11 @@ class TracedTensor(Traced, np.lib.mixins.NDArrayOperatorsMixin):
         return "cpu"
 
     @property
-    def T(self) -> Any:
+    def T(self) -> Any:  # noqa: N802  # NumPy's name
         return np.transpose(self)
 
     @property
-    def mT(self) -> Any:
+    def mT(self) -> Any:  # noqa: N802  # NumPy's name
         return np.swapaxes(self, -1, -2)
 
     @property
@@ -284,5 +284,7 @@ def _inplace(name: str) -> Callable[[Any, Any], Any]:
     return method
 
 
-for _name in "add sub mul matmul truediv floordiv mod pow lshift rshift and xor or".split():
+for _name in (
+    "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "xor", "or",
+):  # fmt: skip
     setattr(TracedTensor, f"__i{_name}__", _inplace(_name))

@@ -91,7 +91,7 @@ def loop_in_a_comprehension(x):
 
 
 def loop_by_zip(x):
-    return np.stack([a + b for a, b in zip(x, x)])  # here  # noqa: B905
+    return np.stack([a + b for a, b in zip(x, x)])  # here
 
 
 def number_by_float(x):

@@ -15,7 +15,21 @@ from gpujit.support.errors import TraceError
 
 DTYPES = [
     np.dtype(n)
-    for n in "bool uint8 int8 int16 int32 int64 uint16 uint32 float16 float32 float64 complex64 complex128".split()
+    for n in (
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint16",
+        "uint32",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    )
 ]
 BINARY = ("add", "multiply", "subtract", "divide", "maximum", "less", "equal", "power", "arctan2", "hypot")
 UNARY = ("negative", "absolute", "sqrt", "exp", "square", "floor", "sign", "isnan", "logical_not", "tanh")

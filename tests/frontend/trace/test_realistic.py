@@ -66,10 +66,10 @@ def black_scholes(s, k, t, r, sigma):
 
 def options_inputs(dtype, n, _):
     r = RNG(n)
-    return tuple(r.uniform(low, high, size=n).astype(dtype) for low, high in ((80, 120), (80, 120), (0.1, 2))) + (
-        0.03,
-        r.uniform(0.1, 0.5, size=n).astype(dtype),
+    spot, strike, years, sigma = (
+        r.uniform(low, high, size=n).astype(dtype) for low, high in ((80, 120), (80, 120), (0.1, 2), (0.1, 0.5))
     )
+    return spot, strike, years, 0.03, sigma
 
 
 def kmeans_step(points, centres):
