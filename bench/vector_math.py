@@ -2,7 +2,7 @@
 
     python bench/vector_math.py                      table over all functions, 65,536 elements
     python bench/vector_math.py --dtype float64 exp  some of them, in another type
-    python bench/vector_math.py --compile            what a kernel costs to compile: LLVM IR directly, and Numba
+    python bench/vector_math.py --compile            what a kernel costs to compile
 
 Arrays are aligned to 64 bytes, as a plan's arena is; medians over interleaved rounds.
 """
@@ -122,24 +122,8 @@ def throughput(names: list[str], dtype: str, n: int, rounds: int) -> None:
         print(f"geometric mean {statistics.geometric_mean(ratios):.2f}x, slower in {sum(r < 0.97 for r in ratios)}")
 
 
-NUMBA_SOURCE = """
-def kernel(block):
-    source, target, n = argument(block, 0), argument(block, 1), argument(block, 2)
-    for i in range(0, n - {w} + 1, {w}):
-        store({v}, target, i, {call})
-    whole = n & -{w}
-    if whole < n:
-        tail = tail_mask({v}, n - whole)
-        store_masked({v}, target, whole, {masked}, tail)
-"""
-
-
 def compile_cost(rounds: int) -> None:
-    """Prints milliseconds a kernel, by the steps of both roads."""
-    from gpujit.kernels.compile import source_to_ir
-
-    lanes = host().width
-    kind = f"float32x{lanes}"
+    """Prints milliseconds a kernel, by the steps of making it."""
     for name, chain in (("floor", 1), ("exp", 1), ("silu", 1), ("tanh", 4), ("pow", 1)):
         times: dict[str, list[float]] = {}
 
@@ -154,13 +138,6 @@ def compile_cost(rounds: int) -> None:
             image = timed("optimised", lambda: native.compile_ir([text]))  # type: ignore[list-item]  # noqa: B023
             timed("tidy", lambda: native.compile_ir([text], native.TIDY))  # type: ignore[list-item]  # noqa: B023
             timed("load", lambda: native.Library(image))  # type: ignore[arg-type]  # noqa: B023
-            if FUNCTIONS[name].arity == 1:
-                calls = [f"load({kind}, source, i)", f"load_masked({kind}, source, whole, tail)"]
-                for _ in range(chain):
-                    calls = [f"{name}({call})" for call in calls]
-                source = NUMBA_SOURCE.format(v=kind, w=lanes, call=calls[0], masked=calls[1])
-                texts = timed("numba", lambda: source_to_ir(source, "bench"))  # noqa: B023
-                timed("numba llvm", lambda: native.compile_ir(texts))  # type: ignore[arg-type]  # noqa: B023
         line = "  ".join(f"{step} {statistics.median(t):6.1f}" for step, t in times.items())
         print(f"{chain} x {name:8} ms: {line}", flush=True)
 

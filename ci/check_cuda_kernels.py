@@ -23,9 +23,10 @@ import numpy as np
 from gpujit.ir import scalar
 from gpujit.ir.dtypes import BFLOAT16, HALF_TYPES, kind_of
 from gpujit.kernels.cuda_compile import Compiled, Resources, compile_source, instructions, resources
-from gpujit.kernels.cuda_tile import CudaKernel, moves, plan_cuda
+from gpujit.kernels.cuda_tile import CudaKernel, plan_cuda
 from gpujit.kernels.index import dim
 from gpujit.kernels.numba_cuda import argument_types, render
+from gpujit.kernels.schedule import moves
 from gpujit.kernels.tile import Store, TileProgram
 from gpujit.kernels.tile_build import Builder
 from tests.kernels.cuda_programs import SAMPLES

@@ -189,9 +189,46 @@ def erf_table() -> list[list[float]]:
     return [[rounded(column[power], 24) for column in columns] for power in range(6)]
 
 
+# Columns of the tables by quarters of octaves: the low five bits of exponent and two bits of the mantissa. The column
+# before an eighth stands for all that is below it.
+BELOW, OCTAVES, COLUMNS = 15, range(-3, 4), 32
+
+
+def quarters(function: F, below: list[mp.mpf], degree: int) -> list[list[mp.mpf]]:
+    """For each quarter of an octave from 1/8 to 12 the coefficients of ``function(middle + u)``; ``below`` for less."""
+    columns = [[mp.mpf(0)] * (degree + 1) for _ in range(COLUMNS)]
+    columns[BELOW] = below
+    for octave in OCTAVES:
+        for quarter in range(4 if octave < 3 else 2):
+            low = mp.mpf(2) ** octave * (4 + quarter) / 4
+            half = mp.mpf(2) ** octave / 8
+            at = (4 * (octave + 127) + quarter) % COLUMNS
+            columns[at] = interpolant(lambda u, m=low + half: function(m + u), -half, half, degree)  # type: ignore[misc]
+    return columns
+
+
+def tanh_table() -> list[list[float]]:
+    """Coefficients of tanh by powers of u; below an eighth of tanh(u) - u."""
+    below = [mp.mpf(0), *interpolant(safe(lambda u: mp.tanh(u) / u - 1), mp.mpf(0), mp.mpf(1) / 8, 5)]
+    columns = quarters(mp.tanh, below, 6)
+    return [[rounded(column[power], 24) for column in columns] for power in range(7)]
+
+
+def erfcx_table() -> list[list[float]]:
+    """Coefficients of exp(x * x) * erfc(x) by powers of u."""
+
+    def erfcx(x: mp.mpf) -> mp.mpf:
+        return mp.exp(x * x) * mp.erfc(x)
+
+    columns = quarters(erfcx, interpolant(erfcx, mp.mpf(0), mp.mpf(1) / 8, 7), 7)
+    return [[rounded(column[power], 24) for column in columns] for power in range(8)]
+
+
 TABLES = (
     ("EXP2_TABLE", exp_table, "2**(j / 16): the float32 number, and the rest"),
     ("ERF_TABLE", erf_table, "erf(i / 4 + u) by powers of u: one row a power, one column a quarter"),
+    ("TANH_TABLE", tanh_table, "tanh by powers of u, one column a quarter of an octave"),
+    ("ERFCX_TABLE", erfcx_table, "exp(x * x) * erfc(x) in the same way"),
 )
 
 

@@ -32,9 +32,13 @@ _PUBLIC = {
     "TracerWarning": "gpujit.support.errors",
 }
 
-__all__ = ["__version__", *_PUBLIC]
+# Packages that are reached as attributes.
+_PACKAGES = ("nn", "ops")
+
+__all__ = ["__version__", *_PACKAGES, *_PUBLIC]
 
 if TYPE_CHECKING:
+    from gpujit import nn, ops
     from gpujit.api import (
         ScriptMethod,
         ScriptModule,
@@ -62,15 +66,17 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _PACKAGES:
+        return import_module(f"gpujit.{name}")
     home = _PUBLIC.get(name)
     if home is None:
         raise AttributeError(f"module 'gpujit' has no attribute {name!r}")
-    from importlib import import_module
-
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted({*globals(), *_PACKAGES, *_PUBLIC})

@@ -16,7 +16,7 @@ from gpujit.fuser.numpy_trace import Traced, known_dtype
 from gpujit.ir.dtypes import FLOAT64, INT64
 from gpujit.ir.scalar import RecordError
 from gpujit.kernels.cpu_launch import BoundKernel, strides_of
-from gpujit.kernels.cpu_ops import NotRendered
+from gpujit.kernels.tile import NotRendered
 from gpujit.support.errors import FusionWarning
 
 F = TypeVar("F", bound=Callable[..., Any])

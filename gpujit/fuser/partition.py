@@ -417,7 +417,12 @@ class _Partitioner:
         self, nodes: list[Node], outputs: list[Value], inside: set[Node]
     ) -> tuple[list[Node], list[Value], Lowered]:
         """The program, with results stored as the copies that others would make of them at once, where it can be."""
-        chains = {v: chain_to_copy(v, inside, self.facts, self.is_between) for v in outputs}
+
+        def is_here(node: Node) -> bool:
+            # What a loop or branch makes of a result is made there.
+            return node in self.position and self.is_between(node)
+
+        chains = {v: chain_to_copy(v, inside, self.facts, is_here) for v in outputs}
         if any(chains.values()):
             landed = [chain[-1].output if chain else v for v, chain in chains.items()]
             more = sorted({*nodes, *(n for c in chains.values() for n in c)}, key=self.position.__getitem__)

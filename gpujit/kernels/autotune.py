@@ -16,8 +16,9 @@ from gpujit.ir.dtypes import kind_of
 from gpujit.kernels import cache, supply
 from gpujit.kernels.cpu_nest import ANY, BY_RULE, Geometry, NestCall, Tile, plan_nest
 from gpujit.kernels.native import host_key
+from gpujit.kernels.schedule import moves
 from gpujit.kernels.target import host
-from gpujit.kernels.tile import TileProgram
+from gpujit.kernels.tile import Store
 
 # Rounds over all candidates, and the seconds one candidate runs in a round at least.
 ROUNDS, SHORTEST = 5, 0.002
@@ -90,12 +91,12 @@ def _memory(geometry: Geometry, call: NestCall) -> list[np.ndarray] | None:
     slots, words = call.nest.slots, call.words
     width = 1 + program.dims
     counts = [1] * (len(program.inputs) + len(program.outputs))
-    for k, (is_store, array) in enumerate(_accessed(program)):
+    for k, item in enumerate(moves(program)):
         at = slots["accesses"] + k * width
         first, steps = words[at], words[at + 1 : at + width]
         if first < 0 or any(s < 0 for s in steps):
             return None
-        place = array + (len(program.inputs) if is_store else 0)
+        place = item.array + (len(program.inputs) if isinstance(item, Store) else 0)
         reach = first + sum(s * (n - 1) for s, n in zip(steps, call.sizes, strict=True))
         counts[place] = max(counts[place], reach + 1)
     types = [a.dtype for a in (*program.inputs, *program.outputs)]
@@ -106,14 +107,6 @@ def _memory(geometry: Geometry, call: NestCall) -> list[np.ndarray] | None:
         random.standard_normal(n, np.float32).astype(t) if kind_of(t) == 2 else np.ones(n, t)
         for n, t in zip(counts, types, strict=True)
     ]
-
-
-def _accessed(program: TileProgram) -> Iterator[tuple[bool, int]]:
-    """Whether each access is a store, and its array, in the order of a nest's classes."""
-    for item in (*program.body, *program.effects):
-        kind = type(item).__name__
-        if kind in ("Load", "Store"):
-            yield kind == "Store", item.array  # type: ignore[union-attr]
 
 
 class _Run:

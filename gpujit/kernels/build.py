@@ -21,9 +21,9 @@ from typing import IO, Any
 
 from gpujit.kernels.cache import code_version
 from gpujit.kernels.cpu_nest import Nest
-from gpujit.kernels.cpu_ops import NotRendered
 from gpujit.kernels.native import TIDY, compile_ir, host_key
 from gpujit.kernels.target import host
+from gpujit.kernels.tile import NotRendered
 from gpujit.support.config import config
 from gpujit.support.errors import InternalError
 from gpujit.support.threads import thread_count

@@ -7,7 +7,7 @@ import pickle
 import sys
 
 from gpujit.kernels.build import DONE, FAILED, REFUSED, build, greeting, receive, send
-from gpujit.kernels.cpu_ops import NotRendered
+from gpujit.kernels.tile import NotRendered
 from gpujit.support.errors import InternalError
 
 

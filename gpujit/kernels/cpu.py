@@ -13,13 +13,13 @@ from functools import partial
 
 from llvmlite import ir
 
-from gpujit.kernels.cpu_nest import STEPS, Nest
-from gpujit.kernels.cpu_ops import held
+from gpujit.kernels.cpu_nest import BLOCK, SEGMENTS, STEPS, Nest
+from gpujit.kernels.cpu_ops import compute, held
 from gpujit.kernels.cpu_reduce import Accumulator, scanned
 from gpujit.kernels.cpu_values import Point, Scope, Values
 from gpujit.kernels.schedule import Pass
 from gpujit.kernels.target import host
-from gpujit.kernels.tile import Load, Reduce, operands_of
+from gpujit.kernels.tile import Load, Reduce, Store, operands_of
 from gpujit.kernels.vector import I64, Emitter, Vector
 
 
@@ -30,8 +30,11 @@ def render(nest: Nest, name: str = "kernel") -> str:
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer, I64, I64]), name)
     function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    kind = _Kernel if nest.turned is None else _Turned
+    kind = _Segmented if nest.segmented else _Kernel if nest.turned is None else _Turned
     kind(nest, Emitter(builder, ("contract",), host().avx512), *function.args).write()
+    if nest.streams:
+        # Such stores are not in order with others until then.
+        builder.fence("seq_cst")
     builder.ret_void()
     return str(module)
 
@@ -44,6 +47,8 @@ class _Kernel(Values):
         self.part, self.parts = self.scalar(part), self.scalar(parts)
         self.entry = self.b.block
         self.kept = self.kept_places()
+        # Whether whole vectors of all results are aligned from here on; None where they need not be.
+        self.aligned: Vector | None = None
 
     def variable(self, start: Vector) -> ir.Value:
         """A stack slot, which is made where the function begins, so that loops do not make it again and again."""
@@ -74,16 +79,17 @@ class _Kernel(Values):
         b.position_at_end(done)
 
     def kept_places(self) -> dict[int, ir.Value]:
-        """Where this part keeps each kept value."""
+        """Where this part keeps each kept value, but those that lie in a result."""
         nest, e = self.nest, self.e
-        if not nest.kept:
+        scratch = [v for v in nest.kept if v not in nest.kept_in]
+        if not scratch:
             return {}
         start = self.word(nest.slots["scratch"]) + self.word(nest.slots["scratch_bytes"]) * self.part
         others = self.product(self.sizes[d] for d in nest.nest_dims)
         lanes = nest.width * nest.unroll
         elements = others * lanes if nest.across_rows else others * (self.sizes[nest.lane] + lanes)
         found = {}
-        for v in nest.kept:
+        for v in scratch:
             found[v] = e.pointer(start.value)
             start = start + elements * (8 if self.bits(v) == 64 else max(self.bits(v) // 8, 1))
         return found
@@ -196,7 +202,11 @@ class _Kernel(Values):
         return Point(scope, self.nest.width, first + u * self.nest.width, mask, self.number(u * self.nest.width))
 
     def passes(self, scope: Scope, first: Vector, last: Vector, points: list[Point] | None) -> None:
-        for item in self.nest.passes:
+        items = self.nest.passes
+        if self.nest.online:
+            self.online(scope, first, last)
+            items = items[2:]
+        for item in items:
             if points is None:
                 # Rows of no dims: all is computed at each point, but what is the same along the lanes.
                 self.fill(scope, item.row, lambda v: True, 1)
@@ -217,16 +227,49 @@ class _Kernel(Values):
                 with self.nested(self.nest.nest_dims) as row:
                     self.row(item, scope, first, last, sums, row)
                 for v, parts in sums.items():
-                    scope.values[v] = parts[0].across(parts[1:])
+                    self.know(scope, v, parts[0].across(parts[1:]))
             else:
                 with self.nested(self.nest.nest_dims) as row:
                     self.column(item, scope, points, sums, row)
                 for v, parts in sums.items():
                     if self.nest.lane not in self.p.varies[v]:
-                        scope.values[v] = self.e.lane(parts[0].result(), 0)
+                        self.know(scope, v, self.e.lane(parts[0].result(), 0))
                         continue
                     for point, part in zip(points, parts, strict=True):
-                        point.values[v] = part.result()
+                        self.know(point, v, part.result())
+
+    def online(self, scope: Scope, first: Vector, last: Vector) -> None:
+        """The maximum of a row and the sum of exponentials below it: each block is read from memory once.
+
+        When a block raises the maximum, the sum so far is scaled down to it.
+        """
+        e, (start, following) = self.e, self.nest.passes[:2]
+        (top,), (total,) = start.reduces, following.reduces
+        self.fill(scope, start.row, lambda v: True, 1)
+        self.fill(scope, start.full, lambda v: not self.p.varies[v] & self.inner_dims(), 1)
+        kind = held(self.p.body[top].dtype)
+        least, nothing = e.constant(kind, 1, float("-inf")), e.constant(kind, 1, 0.0)
+        top_slot, total_slot = self.variable(least), self.variable(nothing)
+        with self.loop(first, last, BLOCK) as at:
+            end = at + BLOCK
+            end = e.select(end < last, end, last)
+            parts = {top: [self.accumulator(top) for _ in range(self.nest.unroll)]}
+            self.row(start, scope, at, end, parts, self.number(0))
+            before = self.read(top_slot, least)
+            highest = e.maximum(before, parts[top][0].across(parts[top][1:]))
+            self.b.store(highest.value, top_slot)
+            inner = Scope(scope)
+            # Below nothing but -inf there is nothing to add; NaN is for the end to say.
+            inner.values[top] = e.select(highest == float("-inf"), 0.0, highest)
+            parts = {total: [self.accumulator(total) for _ in range(self.nest.unroll)]}
+            self.row(following, inner, at, end, parts, self.number(0))
+            scale = e.select(before == highest, 1.0, compute(e, "exp", [before - highest]))
+            added = parts[total][0].across(parts[total][1:])
+            self.b.store((self.read(total_slot, nothing) * scale + added).value, total_slot)
+        highest, found = self.read(top_slot, least), self.read(total_slot, nothing)
+        self.know(scope, top, highest)
+        empty = (highest == float("-inf")) & (first < last)
+        self.know(scope, total, e.select(empty, float("nan"), found))
 
     def inner_dims(self) -> frozenset[int]:
         """Dims of the loops inside a task, when lanes lie within rows."""
@@ -259,6 +302,8 @@ class _Kernel(Values):
         self.fill(inner, full, lambda v: lane not in self.p.varies[v], 1)
         scans = {v: self.scan_slot(v) for v in full if self.is_scan(v)}
         kept_row = turn * (self.sizes[lane] + width * unroll)
+        if nest.streams:
+            first = self.begin_streams(item, inner, first, last)
         count = last - first
         wide = count & -(width * unroll)
         if unroll > 1:
@@ -275,6 +320,31 @@ class _Kernel(Values):
             at = first + i
             mask = e.tail_mask(count - i, width) if width > 1 else None
             self.vectors(item, [Point(inner, width, at, mask, kept_row + at)], sums, scans)
+
+    def begin_streams(self, item: Pass, inner: Scope, first: Vector, last: Vector) -> Vector:
+        """The elements before the first whole vector of the first result's memory, and where that one begins.
+
+        From there on stores pass by the caches when all results are aligned.
+        """
+        e, width = self.e, self.nest.width
+        stores = [(k, i) for k, i in enumerate(self.items) if isinstance(i, Store)]
+
+        def places(at: Vector) -> Iterator[tuple[Vector, int, int]]:
+            for k, store in stores:
+                itemsize = self.p.outputs[store.array].dtype.itemsize
+                offset = self.offset(k, store, Point(inner, width, at, None, None)) * itemsize
+                yield self.scalar(self.b.ptrtoint(self.outputs[store.array], I64)) + offset, itemsize, width * itemsize
+
+        address, itemsize, size = next(places(first))
+        before = self.divided(-address & (size - 1), self.number(itemsize))
+        before = e.select(before > last - first, last - first, before)
+        with self.b.if_then((before > 0).value):
+            self.vectors(item, [Point(inner, width, first, e.tail_mask(before, width), first)], {}, {})
+        aligned = e.constant("bool", 1, True)
+        for address, _, size in places(first + before):
+            aligned = aligned & ((address & (size - 1)) == 0)
+        self.aligned = aligned
+        return first + before
 
     def column(
         self, item: Pass, scope: Scope, points: list[Point], sums: dict[int, list[Accumulator]], turn: Vector
@@ -295,24 +365,47 @@ class _Kernel(Values):
         self, item: Pass, points: Sequence[Point], sums: dict[int, list[Accumulator]], scans: dict[int, ir.Value]
     ) -> None:
         """What a pass does at some vectors: value by value for all, so that one's work hides another's waits."""
-        skipped = self.not_needed(item.full, [v for v in item.repeated if v in self.kept], item)
+        needed = self.nest.needed(item)
+        if item is self.nest.fetching:
+            self.fetch(points)
         for v in item.full:
-            if v not in skipped:
+            if v in needed:
                 for point in points:
                     if point.find(v) is None:
                         point.values[v] = self.value(v, item, point, scans)
         for v, parts in sums.items():
             for point, part in zip(points, parts, strict=False):
                 part.take(self.wide(self.reduction(v).operand, point), point.mask, partial(self.row_position, point))
+        if self.aligned is None or any(point.mask is not None for point in points):
+            self.effects(item, points)
+            return
+        # One branch for all stores: LLVM moves what only a later one needs behind the branch of an earlier one.
+        with self.b.if_else(self.aligned.value) as (past, usual):
+            with past:
+                self.streaming = True
+                self.effects(item, points)
+                self.streaming = False
+            with usual:
+                self.effects(item, points)
+
+    def effects(self, item: Pass, points: Sequence[Point]) -> None:
         for effect in item.effects:
             for point in points:
                 self.effect(effect, point)
 
+    def fetch(self, points: Sequence[Point]) -> None:
+        """Ask for what the next row reads at these places, while this row is computed with."""
+        for k in self.nest.fetched:
+            item = self.items[k]
+            for point in points:
+                at = self.offset(k, item, point) + self.steps[k][self.nest.task_dims[-1]]
+                self.e.prefetch(self.inputs[item.array], at.value, self.p.inputs[item.array].dtype.name)
+
     def value(self, v: int, item: Pass, point: Point, scans: dict[int, ir.Value]) -> Vector:
         """A value of a pass at a vector: computed, or read from where it was kept."""
-        is_kept = v in self.kept
+        is_kept = v in self.nest.kept
         if is_kept and v in item.repeated:
-            return self.e.load(self.kept[v], self.kept_index(point), held(self.p.body[v].dtype), point.lanes)
+            return self.read_kept(v, point)
         if v in scans:
             operand = self.wide(self.reduction(v).operand, point)
             found = scanned(self.e, self.reduction(v), operand, point.mask, scans[v])
@@ -320,30 +413,30 @@ class _Kernel(Values):
             varies = self.nest.lane in self.p.varies[v] or self.nest.across_rows
             found = self.emit(v, point, point.lanes if varies else 1)
         if is_kept:
-            wide = self.e.broadcast(found, point.lanes)
-            self.e.store(self.kept[v], self.kept_index(point), wide, held(self.p.body[v].dtype))
+            self.keep(v, point, self.e.broadcast(found, point.lanes))
         return found
 
-    def kept_index(self, point: Point) -> ir.Value:
-        """Where a point's values lie among those kept of a row."""
-        assert point.kept_at is not None
-        return point.kept_at.value
+    def read_kept(self, v: int, point: Point) -> Vector:
+        """A kept value at a vector."""
+        address, at, mask = self.kept_place(v, point)
+        return self.e.load(address, at, held(self.p.body[v].dtype), point.lanes, mask)
 
-    def not_needed(self, full: Sequence[int], loaded: Sequence[int], item: Pass) -> set[int]:
-        """Values that only values read from scratch memory would need."""
-        if not loaded:
-            return set()
-        roots = [self.reduction(v).operand for v in item.reduces]
-        roots += [v for effect in item.effects for v in operands_of(effect)]
-        needed: set[int] = set()
-        stack = list(roots)
-        while stack:
-            v = stack.pop()
-            if v not in needed:
-                needed.add(v)
-                if v not in loaded and not self.is_row_result(v):
-                    stack.extend(operands_of(self.p.body[v]))
-        return {v for v in full if v not in needed}
+    def keep(self, v: int, point: Point, found: Vector) -> None:
+        """Write a kept value for later passes."""
+        address, at, mask = self.kept_place(v, point)
+        self.e.store(address, at, found, held(self.p.body[v].dtype), mask)
+
+    def kept_place(self, v: int, point: Point) -> tuple[ir.Value, ir.Value, Vector | None]:
+        """Where the lanes of a kept value are: an address, elements behind it, and which lanes exist.
+
+        Scratch memory has room for all lanes.
+        """
+        access = self.nest.kept_in.get(v)
+        if access is None:
+            assert point.kept_at is not None
+            return self.kept[v], point.kept_at.value, None
+        item = self.items[access]
+        return self.outputs[item.array], self.offset(access, item, point).value, point.mask
 
     def reduction(self, v: int) -> Reduce:
         item = self.p.body[v]
@@ -389,18 +482,91 @@ class _Kernel(Values):
         """Compute those of the values that belong here and are not known yet."""
         for v in values:
             if scope.find(v) is None and here(v) and not self.is_scan(v) and not self.waits(v, scope):
-                scope.values[v] = self.emit(v, scope, lanes)
+                self.know(scope, v, self.emit(v, scope, lanes))
 
     def waits(self, v: int, scope: Scope) -> bool:
         """Whether something the value needs is not known here yet."""
         return any(scope.find(u) is None for u in operands_of(self.p.body[v]))
 
 
-class _Turned(_Kernel):
-    """Pointwise programs some of whose loads are contiguous along another dim than the stores.
+class _Segmented(_Kernel):
+    """Rows that are cut: each task takes a segment's numbers together, and who ends the last task the segments'.
 
-    A task is a band of as many places along that dim as a vector has lanes. In it, squares are loaded along the dim,
-    a vector for each lane, and turned, so that each memory line is read once.
+    What segments give lies in the first part's scratch memory, 8 bytes each.
+    """
+
+    def write(self) -> None:
+        b, dims = self.b, self.nest.task_dims
+        rows = self.product(self.sizes[d] for d in dims)
+        segments = self.number(SEGMENTS)
+        total = rows * segments
+        low = self.divided(total * self.part, self.parts)
+        high = self.divided(total * (self.part + 1), self.parts)
+        with b.if_then((low < high).value):
+            function = Scope()
+            self.fill(function, self.ready_at_start(), lambda v: True, 1)
+            with self.loop(low, high) as task:
+                row = self.divided(task, segments)
+                self.go_to(row)
+                self.segment(Scope(function), task, task - row * segments, total)
+            ended = self.e.at(self.block, self.nest.slots["ended"], "int64")
+            before = self.scalar(b.atomic_rmw("add", ended, (high - low).value, "acq_rel"))
+            with b.if_then((before + (high - low) == total).value):
+                self.e.store(ended, 0, self.number(0))
+                with self.loop(self.number(0), rows) as row:
+                    self.go_to(row)
+                    self.together(Scope(function), row * segments, total)
+
+    def go_to(self, row: Vector) -> None:
+        """The place along the dims of tasks."""
+        for d in reversed(self.nest.task_dims):
+            above = self.divided(row, self.sizes[d])
+            self.index[d] = row - above * self.sizes[d]
+            row = above
+        for k, steps in enumerate(self.steps):
+            self.offsets[k] = self.first[k]
+            for d in self.nest.task_dims:
+                self.offsets[k] = self.offsets[k] + self.index[d] * steps[d]
+
+    def segment(self, scope: Scope, task: Vector, number: Vector, total: Vector) -> None:
+        """What a segment gives."""
+        item, size = self.nest.passes[0], self.sizes[self.nest.lane]
+        # Whole vectors but at the row's end.
+        first = self.divided(size * number, self.number(SEGMENTS)) & -self.nest.width
+        following = self.divided(size * (number + 1), self.number(SEGMENTS)) & -self.nest.width
+        last = self.e.select(number == SEGMENTS - 1, size, following)
+        self.fill(scope, item.row, lambda v: True, 1)
+        self.fill(scope, item.full, lambda v: not self.p.varies[v] & self.inner_dims(), 1)
+        sums = {v: [self.accumulator(v) for _ in range(self.nest.unroll)] for v in item.reduces}
+        self.row(item, scope, first, last, sums, self.number(0))
+        for n, parts in enumerate(sums.values()):
+            self.e.store(self.place_of(total * n + task), 0, parts[0].across(parts[1:]))
+
+    def together(self, scope: Scope, first: Vector, total: Vector) -> None:
+        """A row's results, of those of its segments in order, and what follows from them."""
+        start, item = self.nest.passes
+        self.fill(scope, start.row, lambda v: True, 1)
+        for n, v in enumerate(start.reduces):
+            found = Accumulator(self.e, self.reduction(v), held(self.p.body[v].dtype), 1, self.variable)
+            with self.loop(self.number(0), self.number(SEGMENTS)) as k:
+                found.put_in(self.e.load(self.place_of(total * n + first + k), 0, held(self.p.body[v].dtype), 1))
+            self.know(scope, v, found.value())
+        self.fill(scope, item.row, lambda v: True, 1)
+        for effect in item.row_effects:
+            self.effect(effect, Point(scope, 1, None, None, None))
+
+    def place_of(self, number: Vector) -> ir.Value:
+        """Where a segment's number lies."""
+        scratch = self.e.pointer(self.word(self.nest.slots["scratch"]).value)
+        return self.e.at(scratch, number.value, "int64")
+
+
+class _Turned(_Kernel):
+    """Pointwise programs some of whose loads are contiguous along another dim, the band, than the stores.
+
+    A task is a strip of as many places along the lanes as a vector has. Squares of it are loaded along the band, a
+    vector for each lane, and turned. The strip is followed along the band, so that what is read lies in as many
+    streams as there are lanes, which processors foresee; what is written fills a memory line at each step.
     """
 
     def write(self) -> None:
@@ -408,56 +574,55 @@ class _Turned(_Kernel):
         band = nest.turned
         assert band is not None
         others = [d for d in nest.task_dims if d != band]
-        bands = self.divided(self.sizes[band] + (width - 1), self.number(width))
-        total = self.product(self.sizes[d] for d in others) * bands
+        strips = self.divided(self.sizes[nest.lane] + (width - 1), self.number(width))
+        total = self.product(self.sizes[d] for d in others) * strips
         low = self.divided(total * self.part, self.parts)
         high = self.divided(total * (self.part + 1), self.parts)
         function = Scope()
         with self.b.if_then((low < high).value):
             self.fill(function, self.ready_at_start(), lambda v: True, 1)
             with self.loop(low, high) as task:
-                left = self.divided(task, bands)
-                start = (task - left * bands) * width
+                left = self.divided(task, strips)
+                start = (task - left * strips) * width
                 for d in reversed(others):
                     above = self.divided(left, self.sizes[d])
                     self.index[d] = left - above * self.sizes[d]
                     left = above
-                self.band(Scope(function), band, others, start)
+                self.strip(Scope(function), band, others, start)
 
-    def band(self, scope: Scope, band: int, others: Sequence[int], start: Vector) -> None:
-        """One band: squares and then single rows for what is left of the lanes, or rows alone where it is cut off."""
-        width, size, lane = self.nest.width, self.sizes[band], self.sizes[self.nest.lane]
+    def strip(self, scope: Scope, band: int, others: Sequence[int], at: Vector) -> None:
+        """The places from ``at`` on: squares, then single rows; rows alone where the strip is cut off."""
+        width, size, lanes = self.nest.width, self.sizes[band], self.sizes[self.nest.lane]
         first = []
-        for at, steps in zip(self.first, self.steps, strict=True):
+        for place, steps in zip(self.first, self.steps, strict=True):
             for d in others:
-                at = at + self.index[d] * steps[d]
-            first.append(at + start * steps[band])
+                place = place + self.index[d] * steps[d]
+            first.append(place)
         self.offsets = dict(enumerate(first))
-        self.index[band] = start
         both = {band, self.nest.lane}
         self.fill(scope, self.nest.passes[0].full, lambda v: not self.p.varies[v] & both, 1)
-        whole = lane & -width
-        with self.b.if_else((size - start >= width).value) as (full, cut):
+        whole = size & -width
+        with self.b.if_else((lanes - at >= width).value) as (full, cut):
             with full:
-                with self.loop(self.number(0), whole, width) as at:
+                with self.loop(self.number(0), whole, width) as start:
                     self.square(Scope(scope), band, start, first, at)
-                with self.b.if_then((whole < lane).value):
-                    self.rows(scope, band, start, first, self.number(width), whole)
+                self.rows(scope, band, whole, first, at, at + width)
             with cut:
-                self.rows(scope, band, start, first, size - start, self.number(0))
+                self.rows(scope, band, self.number(0), first, at, lanes)
 
     def rows(
-        self, scope: Scope, band: int, start: Vector, first: Sequence[Vector], count: Vector, lanes_from: Vector
+        self, scope: Scope, band: int, start: Vector, first: Sequence[Vector], lanes_from: Vector, lanes_to: Vector
     ) -> None:
-        """Rows of a band, one after the other, from a place along the lanes on."""
-        with self.loop(self.number(0), count) as j:
-            self.index[band] = start + j
+        """Rows of a strip, one after the other, from a place along the band on."""
+        with self.loop(start, self.sizes[band]) as j:
+            self.index[band] = j
             self.offsets = {k: at + j * self.steps[k][band] for k, at in enumerate(first)}
-            self.passes(Scope(scope), lanes_from, self.sizes[self.nest.lane], None)
+            self.passes(Scope(scope), lanes_from, lanes_to, None)
 
     def square(self, scope: Scope, band: int, start: Vector, first: Sequence[Vector], at: Vector) -> None:
-        """A square of a band: ``at`` is the first lane's place."""
+        """A square of a strip: ``start`` is its place along the band, ``at`` the first lane's."""
         e, width, lane = self.e, self.nest.width, self.nest.lane
+        first = [place + start * self.steps[k][band] for k, place in enumerate(first)]
         turned: dict[int, list[Vector]] = {}
         for v, item in enumerate(self.p.body):
             if isinstance(item, Load) and self.nest.classes[self.access_of[id(item)]] == STEPS:

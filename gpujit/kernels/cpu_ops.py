@@ -11,15 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from gpujit.kernels.math import FUNCTIONS
+from gpujit.kernels.tile import NotRendered
 from gpujit.kernels.vector import ELEMENTS, Emitter, Vector
-from gpujit.support.errors import InternalError
-
-
-class NotRendered(InternalError):
-    """A program uses something that this renderer has no code for; the group runs unfused."""
-
-    code = "not-rendered"
-
 
 HALF = ("float16", "bfloat16")
 
@@ -144,16 +137,12 @@ def _pow(e: Emitter, x: Vector, y: Vector) -> Vector:
     return following[2]
 
 
-def _logaddexp(log1p: str, exp: str) -> Callable[[Emitter, Vector, Vector], Vector]:
+def _logaddexp(exp: str, scale: float) -> Callable[[Emitter, Vector, Vector], Vector]:
+    """log(exp(x) + exp(y)) to the base of ``exp``, in which log1p(t) is ``scale`` times the natural one."""
+
     def build(e: Emitter, x: Vector, y: Vector) -> Vector:
-        top = e.maximum(x, y)
-        apart = FUNCTIONS[exp](e, -e.abs(x - y))
-        if log1p == "log1p":
-            more = FUNCTIONS["log1p"](e, apart)
-        else:
-            # log2(1 + t) = log1p(t) / log(2)
-            more = FUNCTIONS["log1p"](e, apart) * 1.4426950408889634
-        return e.select((x == y) & (e.abs(x) == float("inf")), x, top + more)
+        more = FUNCTIONS["log1p"](e, FUNCTIONS[exp](e, -e.abs(x - y)))
+        return e.select((x == y) & (e.abs(x) == float("inf")), x, e.maximum(x, y) + more * scale)
 
     return build
 
@@ -215,8 +204,8 @@ _OPS: dict[str, Callable[..., Vector]] = {
     "mod": _mod,
     "fmod": _fmod,
     "copysign": lambda e, x, y: e.copysign(x, y),
-    "logaddexp": _logaddexp("log1p", "exp"),
-    "logaddexp2": _logaddexp("log2", "exp2"),
+    "logaddexp": _logaddexp("exp", 1.0),
+    "logaddexp2": _logaddexp("exp2", 1.4426950408889634),
     "eq": lambda e, x, y: x == y if x.dtype != "bool" else ~(x ^ y),
     "ne": lambda e, x, y: x != y if x.dtype != "bool" else x ^ y,
     "lt": lambda e, x, y: x < y if x.dtype != "bool" else ~x & y,

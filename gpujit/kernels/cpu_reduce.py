@@ -89,6 +89,11 @@ class Accumulator:
         """The result for each lane."""
         return self.place() if self.is_place else self.value()
 
+    def put_in(self, x: Vector) -> None:
+        """Take in one number that is a result of others."""
+        after = _COMBINE[self.op](self.e, self.value(), x)
+        self.e.builder.store(after.value, self.slot)
+
     def across(self, others: Sequence[Accumulator]) -> Vector:
         """The result over all lanes of this accumulator and others, as a scalar."""
         e = self.e

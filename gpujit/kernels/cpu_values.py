@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from llvmlite import ir
 
 from gpujit.kernels.cpu_nest import ANY, EVALUATED, ONE, SAME, STEPS, Nest
-from gpujit.kernels.cpu_ops import NotRendered, cast, compute, held
+from gpujit.kernels.cpu_ops import cast, compute, held
 from gpujit.kernels.index import DIM, DIV, PARAM, SIZE, Atom, Index
+from gpujit.kernels.math import INVERSE, QUOTIENT
+from gpujit.kernels.schedule import moves
 from gpujit.kernels.tile import (
     ArrayType,
     Call,
@@ -19,6 +21,7 @@ from gpujit.kernels.tile import (
     Effect,
     Inside,
     Load,
+    NotRendered,
     Position,
     Store,
 )
@@ -55,6 +58,11 @@ class Point(Scope):
         self.lanes, self.at, self.mask, self.kept_at = lanes, at, mask, kept_at
 
 
+def inverse_of(value: int) -> int:
+    """The number under which a scope keeps the inverse of a divisor."""
+    return -1 - value
+
+
 class Values:
     """The arguments in a kernel's block, and what turns a program's instructions into LLVM's.
 
@@ -72,7 +80,7 @@ class Values:
         self.outputs = [e.pointer(self.word(slots["outputs"] + k).value) for k in range(len(self.p.outputs))]
         self.index: dict[int, Vector] = {}
         self.row_varies = frozenset(self.p.row_dims)
-        items = [i for i in (*self.p.body, *self.p.effects) if isinstance(i, (Load, Store))]
+        items = self.items = moves(self.p)
         # Equal loads share an instruction; an effect may equal another one, and has the same access then.
         self.access_of = {id(item): k for k, item in enumerate(items)}
         self.steps = [
@@ -81,6 +89,9 @@ class Values:
         ]
         self.first = [self.word(slots["accesses"] + k * (1 + self.p.dims)) for k in range(len(items))]
         self.offsets: dict[int, Vector] = {}
+        self.divisors = nest.divisors
+        # Whether stores pass by the caches at this place.
+        self.streaming = False
         # Only who evaluates an index multiplies by strides.
         evaluated = {
             (isinstance(i, Store), i.array)
@@ -118,6 +129,12 @@ class Values:
             total = total * n
         return total
 
+    def know(self, scope: Scope, v: int, found: Vector) -> None:
+        """A value is known from here on, and its inverse if that is worth while."""
+        scope.values[v] = found
+        if v in self.divisors:
+            scope.values[inverse_of(v)] = INVERSE(self.e, found)
+
     def wide(self, v: int, point: Point) -> Vector:
         """A value in every lane."""
         found = point.find(v)
@@ -140,6 +157,10 @@ class Values:
             operands = [self.operand(u, scope, lanes) for u in item.operands]
             if item.op == "cast":
                 return cast(e, operands[0], self.p.body[item.operands[0]].dtype, item.dtype)
+            if item.op == "div" and lanes > 1:
+                inverse = scope.outer.find(inverse_of(item.operands[1])) if scope.outer else None
+                if inverse is not None:
+                    return QUOTIENT(e, *operands, e.broadcast(inverse, lanes))
             return compute(e, item.op, operands)
         if isinstance(item, Count):
             count = self.product(self.sizes[d] for d in self.p.row_dims)
@@ -290,6 +311,6 @@ class Values:
             return
         at = self.offset(k, effect, point).value
         if point.lanes == 1 or kind == ONE:
-            e.store(address, at, value, dtype, mask)
+            e.store(address, at, value, dtype, mask, stream=self.streaming)
         else:
             e.store(address, at, value, dtype, mask, stride=self.steps[k][self.nest.lane].value)

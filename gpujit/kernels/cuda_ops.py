@@ -13,15 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpujit.ir.dtypes import BFLOAT16, FLOAT16, kind_of
-from gpujit.kernels.tile import Const
-from gpujit.support.errors import InternalError
-
-
-class NotRendered(InternalError):
-    """A program uses something that this renderer has no code for; the group runs unfused."""
-
-    code = "not-rendered"
-
+from gpujit.kernels.tile import Const, NotRendered
 
 _HELD = frozenset(
     ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")

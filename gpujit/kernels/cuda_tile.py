@@ -23,8 +23,20 @@ from functools import cached_property
 from typing import Any
 
 from gpujit.ir.dtypes import HALF_TYPES
-from gpujit.kernels.index import DIM, DIV, PARAM, SIZE, VALUE, Index, index
-from gpujit.kernels.schedule import Access, Merge, Pass, Strides, accesses, collapse, index_bits, lane_dim, passes
+from gpujit.kernels.index import DIM, DIV, PARAM, SIZE, VALUE, Index
+from gpujit.kernels.schedule import (
+    Access,
+    Pass,
+    Strides,
+    accesses,
+    collapse,
+    index_bits,
+    is_even,
+    lane_dim,
+    moves,
+    offset_at_zero,
+    passes,
+)
 from gpujit.kernels.tile import Load, Reduce, Store, TileProgram, indexes_of
 
 POINTS, ROW, COLUMN = "points", "row", "column"
@@ -135,7 +147,6 @@ class CudaCall:
     """A kernel and the numbers of one call: all arguments but addresses."""
 
     kernel: CudaKernel
-    merges: tuple[Merge, ...]
     # Elements to add to the array's address, for each pointer argument.
     firsts: tuple[int, ...]
     # Sizes, parameters, then the kernel's ``numbers``.
@@ -162,19 +173,17 @@ def plan_cuda(
 
     ``addresses``: those of inputs, then outputs, of which only the alignment matters; aligned ones when None.
     """
-    merged = collapse(program, inputs, outputs, sizes)
-    p, sizes = merged.program, merged.sizes
-    ins, outs = list(inputs), list(outputs)
-    for m in merged.merges:
-        arrays = outs if m.is_output else ins
-        arrays[m.array] = arrays[m.array][: m.dim] + arrays[m.array][m.dim + 1 :]
-    if not p.dims:
-        p, sizes = replace(p, dims=1), (1,)
+    merged = collapse(program, inputs, outputs, sizes).with_a_dim
+    p, sizes, ins, outs = merged.program, merged.sizes, merged.inputs, merged.outputs
     found = accesses(p, ins, outs, sizes, params)
     if addresses is None:
         addresses = [0] * (len(ins) + len(outs))
     known = {(SIZE, k): n for k, n in enumerate(sizes)} | {(PARAM, k): n for k, n in enumerate(params)}
-    firsts = [_first(p, item, access, ins, outs, known) for item, access in zip(moves(p), found, strict=True)]
+    # Where indexes are evaluated anyway they say it all.
+    firsts = [
+        offset_at_zero(item, ins, outs, sizes, params) if is_even(item, access) else 0
+        for item, access in zip(moves(p), found, strict=True)
+    ]
     lane, layout = _lane(p, found, sizes)
     aligned = [_aligned(p, a, first, lane, sizes, addresses, len(ins)) for a, first in zip(found, firsts, strict=True)]
     width = _width(p, found, aligned, lane, sizes, layout, limits)
@@ -192,12 +201,7 @@ def plan_cuda(
     if layout != ROW and sizes[lane]:
         units = units // sizes[lane] * -(-sizes[lane] // width)
     words = (*sizes, *params, *numbers)
-    return CudaCall(kernel, merged.merges, tuple(pointer_firsts), words, units)
-
-
-def moves(program: TileProgram) -> list[Load | Store]:
-    """Loads and stores in the order of ``schedule.accesses``."""
-    return [i for i in (*program.body, *program.effects) if isinstance(i, (Load, Store))]
+    return CudaCall(kernel, tuple(pointer_firsts), words, units)
 
 
 def _has_mask_along(p: TileProgram, item: Load | Store, lane: int) -> bool:
@@ -206,22 +210,6 @@ def _has_mask_along(p: TileProgram, item: Load | Store, lane: int) -> bool:
 
 def has_scan(program: TileProgram) -> bool:
     return any(isinstance(i, Reduce) and i.is_scan for i in program.body)
-
-
-def _first(
-    p: TileProgram, item: Load | Store, access: Access, ins: Sequence[Strides], outs: Sequence[Strides], known: Any
-) -> int:
-    """The offset at the first point; 0 where indexes are evaluated anyway."""
-    if any(s is None for s in access.steps) or any(c.values() for c in item.coords):
-        return 0
-    strides = (outs if access.is_store else ins)[access.array]
-    at_zero = (c.replace(lambda a: index(0) if a.kind == DIM else None) for c in item.coords)
-    return int(sum(c.evaluate(known) * s for c, s in zip(at_zero, strides, strict=True)))
-
-
-def is_plain(item: Load | Store, access: Access) -> bool:
-    """Whether the offset grows evenly along all dims, and no value has a part in it."""
-    return all(s is not None for s in access.steps) and not any(c.values() for c in item.coords)
 
 
 def _lane(p: TileProgram, found: Sequence[Access], sizes: Sequence[int]) -> tuple[int, str]:
@@ -344,7 +332,7 @@ def _arguments(
     places: list[Place] = []
     for item, a, first, is_wide in zip(moves(p), found, firsts, wide, strict=True):
         pointer = pointers.setdefault((a.is_store, a.array, first), len(pointers))
-        if not is_plain(item, a):
+        if not is_even(item, a):
             places.append(Place(pointer, None, False))
             strides = (outs if a.is_store else ins)[a.array]
             for k, stride in enumerate(strides):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from gpujit.kernels.cuda_ops import HALF_NAMES, NAME, NotRendered, cast, constant, held, literal, operation
+from gpujit.kernels.cuda_ops import HALF_NAMES, NAME, cast, constant, held, literal, operation
 from gpujit.kernels.cuda_reduce import Threads, scan
 from gpujit.kernels.cuda_source import Source, Spot
-from gpujit.kernels.cuda_tile import COLUMN, CudaKernel, Place, moves, stride_name
+from gpujit.kernels.cuda_tile import COLUMN, CudaKernel, Place, stride_name
 from gpujit.kernels.index import DIM, DIV, PARAM, SIZE, Index
+from gpujit.kernels.schedule import moves
 from gpujit.kernels.tile import (
     Call,
     Check,
@@ -18,6 +19,7 @@ from gpujit.kernels.tile import (
     Effect,
     Inside,
     Load,
+    NotRendered,
     Position,
     Reduce,
     Store,

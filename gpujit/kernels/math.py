@@ -45,3 +45,7 @@ _BINARY = (math_log.pow, math_trig.atan2, math_basic.hypot, math_basic.fmod, mat
 FUNCTIONS: dict[str, MathFunction] = {
     f.__name__: MathFunction(f.__name__, arity, f) for arity, group in ((1, _UNARY), (2, _BINARY)) for f in group
 }
+
+# Division by what was inverted beforehand; no functions of the program.
+INVERSE = MathFunction("inverse", 1, math_basic.inverse)
+QUOTIENT = MathFunction("quotient", 3, math_basic.quotient)

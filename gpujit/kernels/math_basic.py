@@ -30,6 +30,23 @@ def reciprocal(e: Emitter, x: Vector) -> Vector:
     return 1 / x
 
 
+def inverse(e: Emitter, y: Vector) -> Vector:
+    """What ``quotient`` takes for a divisor: 1 / y, or NaN where it shall divide."""
+    small, large = (2.0**-100, 2.0**100) if y.dtype == "float32" else (2.0**-900, 2.0**900)
+    return e.select((y >= small) & (y <= large), 1 / y, math.nan)
+
+
+def quotient(e: Emitter, x: Vector, y: Vector, inverse_of_y: Vector) -> Vector:
+    """x / y by a reciprocal that was computed before, as dividing rounds it but for denormal results.
+
+    Five instructions take a fifth of the time of a division. What overflows on the way divides after all.
+    """
+    near = x * inverse_of_y
+    # The remainder is exact. In this order -0.0 stays what it is.
+    found = e.fma(-e.fma(near, y, -x), inverse_of_y, near)
+    return e.unless_rare(found != found, found, lambda: x / y)
+
+
 def floor(e: Emitter, x: Vector) -> Vector:
     """The largest whole number not above."""
     return e.floor(x)

@@ -78,14 +78,31 @@ def _exp_parts(e: Emitter, x: Vector, careful: bool) -> tuple[Vector, Vector, Ve
     r = e.fma(w, -c.LN2_32[0], x)
     r = e.fma(w, -c.LN2_32[1], r)
     index = e.bitcast(shifted, "int32")
+    # scalef, which follows, rounds its exponent down to a whole number.
+    if careful:
+        return *_by_table(e, r, index), w, index
     power = e.look_up(c.EXP2_TABLE[0], index)
     less_one = e.fma(r * r, e.polynomial(r, c.EXP_SHORT), r)
-    if not careful:
-        return e.fma(power, less_one, power), less_one, w, index
+    return e.fma(power, less_one, power), less_one, w, index
+
+
+def exp_minus(e: Emitter, x: Vector, rest: Vector) -> tuple[Vector, Vector, Vector]:
+    """(a, b, w) with exp(-x - rest) = (a + b) * 2**w for float32 x from 0 to 104 and a small ``rest``, by tables."""
+    magic = 1.5 * 2.0**19
+    shifted = e.fma(x, -c.LOG2_E_32[0], magic)
+    w = shifted - magic
+    r = e.fma(w, -c.LN2_32[0], -x)
+    r = e.fma(w, -c.LN2_32[1], r) - rest
+    return *_by_table(e, r, e.bitcast(shifted, "int32")), w
+
+
+def _by_table(e: Emitter, r: Vector, index: Vector) -> tuple[Vector, Vector]:
+    """exp(r) * 2**(index / 16) in two parts, of which the second is what rounding took from the first."""
+    power = e.look_up(c.EXP2_TABLE[0], index)
+    less_one = e.fma(r * r, e.polynomial(r, c.EXP_SHORT), r)
     rest = e.fma(power, less_one, e.look_up(c.EXP2_TABLE[1], index))
     near = power + rest
-    # scalef, which follows, rounds its exponent down to a whole number.
-    return near, rest - (near - power), w, index
+    return near, rest - (near - power)
 
 
 def exp_moderate(e: Emitter, x: Vector, careful: bool = False) -> Vector:
@@ -156,7 +173,7 @@ def _logistic(e: Emitter, x: Vector, weight: Vector | None) -> Vector:
     # The reciprocal, corrected by its own remainder and by what rounding took from the sum.
     larger, smaller = e.select(bell > 1, bell, 1.0), e.select(bell < 1, bell, 1.0)
     lost = e.scale(lost, w, n) + (smaller - (below - larger))
-    ratio = 1 / below
+    ratio = e.reciprocal_close(below)
     ratio = e.fma(e.fma(-ratio, lost, e.fma(-ratio, below, 1.0)), ratio, ratio)
     usual = ratio if weight is None else weight * ratio
 
@@ -182,14 +199,30 @@ def silu(e: Emitter, x: Vector) -> Vector:
     return _logistic(e, x, x)
 
 
+def _tanh_table(e: Emitter, x: Vector) -> Vector:
+    """By a polynomial around the middle of a quarter of an octave."""
+    a = e.abs(x)
+    # From 9.02 on the result is 1.
+    a = e.select(a > 9.5, 9.5, a)
+    column, u, below = e.octave_quarter(a)
+    result = e.look_up_wide(c.TANH_TABLE[-1], column)
+    for row in reversed(c.TANH_TABLE[1:-1]):
+        result = e.fma(result, u, e.look_up_wide(row, column))
+    # Below an eighth the polynomial is that of tanh(a) - a.
+    first = e.select(below, a, e.look_up_wide(c.TANH_TABLE[0], column))
+    return e.copysign(e.fma(result, u, first), x)
+
+
 def tanh(e: Emitter, x: Vector) -> Vector:
     """The hyperbolic tangent."""
+    if e.has_table(x):
+        return _tanh_table(e, x)
     f = FORMATS[x.dtype]
     size = e.abs(x)
     if x.dtype == "float32":
         z = x * x
         small = e.fma(x * z, e.polynomial(z, c.TANH32), x)
-        large = 1 - 2 / (exp_moderate(e, e.select(size > 10, 10.0, size) * 2) + 1)
+        large = 1 - e.reciprocal_close((exp_moderate(e, e.select(size > 10, 10.0, size) * 2) + 1) * 0.5)
         return e.select(size < 0.55, small, e.copysign(large, x))
     double = e.select(size > f.mantissa / 2, float(f.mantissa), size * 2)
     less_one, _, n = reduced(e, double)

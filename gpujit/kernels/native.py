@@ -2,7 +2,7 @@
 
 A kernel is a C function ``void kernel(int64 block)``; ``block`` is the address of an array of 8-byte arguments
 (pointers, sizes, strides, scalars). Kernels are compiled to an object file, which a later process loads as it is:
-loading needs neither Numba nor LLVM's optimiser. ``run_steps`` runs a list of kernels in one call without the GIL.
+loading needs neither Numba nor LLVM's optimiser.
 """
 
 from __future__ import annotations
@@ -23,26 +23,6 @@ from gpujit.kernels.target import host
 from gpujit.support.errors import InternalError
 
 KERNEL_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)
-RUNNER = "gpujit_run_steps"
-_RUNNER_IR = f"""
-define void @{RUNNER}(ptr %functions, ptr %blocks, i64 %count) {{
-entry:
-  %empty = icmp sle i64 %count, 0
-  br i1 %empty, label %done, label %step
-step:
-  %i = phi i64 [ 0, %entry ], [ %next, %step ]
-  %f = getelementptr ptr, ptr %functions, i64 %i
-  %b = getelementptr i64, ptr %blocks, i64 %i
-  %function = load ptr, ptr %f, align 8
-  %block = load i64, ptr %b, align 8
-  call void %function(i64 %block)
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %count
-  br i1 %more, label %step, label %done
-done:
-  ret void
-}}
-"""
 
 
 @cache
@@ -249,32 +229,3 @@ def pack_block(arguments: Iterable[int | float | np.ndarray]) -> np.ndarray:
         else:
             block[i] = value
     return block
-
-
-@cache
-def _runner() -> Any:
-    library = Library(compile_ir([_RUNNER_IR]))
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(library.address(RUNNER))
-    _KEPT.append(library)
-    return function
-
-
-_KEPT: list[Library] = []
-
-
-def run_steps(functions: np.ndarray, blocks: np.ndarray) -> None:
-    """Calls ``functions[i](blocks[i])`` one after the other, without the GIL: int64 arrays of addresses, one length.
-
-    The caller keeps the kernels, the blocks and what they point to alive.
-    """
-    whole = functions.dtype == blocks.dtype == np.int64
-    if not whole or functions.shape != blocks.shape or functions.ndim != 1:
-        raise InternalError(f"steps need two int64 rows of one length, not {functions.shape} and {blocks.shape}")
-    if not (functions.flags.c_contiguous and blocks.flags.c_contiguous):
-        raise InternalError("the rows of steps must be contiguous")
-    _runner()(functions.ctypes.data, blocks.ctypes.data, functions.size)
-
-
-def runner_address() -> int:
-    """The address of ``void run_steps(void **functions, int64 *blocks, int64 count)``, for other native code."""
-    return int(ctypes.cast(_runner(), ctypes.c_void_p).value or 0)

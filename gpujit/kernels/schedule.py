@@ -122,6 +122,30 @@ class Access:
     steps: tuple[int | None, ...]
 
 
+def moves(program: TileProgram) -> list[Load | Store]:
+    """Loads and stores, in the order of ``accesses``."""
+    return [item for item in (*program.body, *program.effects) if isinstance(item, (Load, Store))]
+
+
+def is_even(item: Load | Store, access: Access) -> bool:
+    """Whether the offset grows evenly along all dims from a number that is known before the run."""
+    return all(s is not None for s in access.steps) and not any(c.values() for c in item.coords)
+
+
+def offset_at_zero(
+    item: Load | Store,
+    inputs: Sequence[Strides],
+    outputs: Sequence[Strides],
+    sizes: Sequence[int],
+    params: Sequence[int],
+) -> int:
+    """The offset in elements at the first point of the space; its indexes must not name values."""
+    known = {(SIZE, k): n for k, n in enumerate(sizes)} | {(PARAM, k): n for k, n in enumerate(params)}
+    strides = (outputs if isinstance(item, Store) else inputs)[item.array]
+    at_zero = (c.replace(lambda a: index(0) if a.kind == DIM else None) for c in item.coords)
+    return int(sum(c.evaluate(known) * s for c, s in zip(at_zero, strides, strict=True)))
+
+
 def accesses(
     program: TileProgram,
     inputs: Sequence[Strides],
@@ -132,9 +156,7 @@ def accesses(
     """All loads and stores of a program, with the steps they take in a call with these strides."""
     known = {(SIZE, k): n for k, n in enumerate(sizes)} | {(PARAM, k): n for k, n in enumerate(params)}
     found: list[Access] = []
-    for item in (*program.body, *program.effects):
-        if not isinstance(item, (Load, Store)):
-            continue
+    for item in moves(program):
         strides = (outputs if isinstance(item, Store) else inputs)[item.array]
         steps: list[int | None] = []
         for d in range(program.dims):
@@ -186,11 +208,20 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Collapsed:
-    """A program of fewer dims for the same call, and what to do to the arrays, in this order."""
+    """A program of fewer dims for the same call, its arrays' strides, and what became of the arrays, in this order."""
 
     program: TileProgram
     sizes: tuple[int, ...]
+    inputs: tuple[Strides, ...]
+    outputs: tuple[Strides, ...]
     merges: tuple[Merge, ...]
+
+    @property
+    def with_a_dim(self) -> Collapsed:
+        """The same, of at least one dim: a program of a single point is one over a dim of size 1."""
+        if self.program.dims:
+            return self
+        return replace(self, program=replace(self.program, dims=1), sizes=(1,))
 
 
 def collapse(
@@ -214,7 +245,7 @@ def collapse(
             lengths[d : d + 2] = [lengths[d] * lengths[d + 1]]
             merges.extend(found)
         d -= 1
-    return Collapsed(program, tuple(lengths), tuple(merges))
+    return Collapsed(program, tuple(lengths), tuple(ins), tuple(outs), tuple(merges))
 
 
 def _merges_at(

@@ -2,6 +2,7 @@
 
 Workers are daemon threads without the GIL, which sleep while there is nothing to do. A process that was forked makes
 its own team. When two jobs come at once, one gets the team and the other runs on the thread that brought it.
+A worker that is late costs nothing: its parts are taken by whoever is there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from gpujit.kernels import supply
 from gpujit.kernels.native import Library
-from gpujit.kernels.team_code import DATA_OFFSET, OFFSETS, TEAM_BYTES, team_ir
+from gpujit.kernels.team_code import DATA_OFFSET, OFFSETS, team_bytes, team_ir
 from gpujit.support.threads import thread_count
 
 _LINE = 64
@@ -47,7 +48,7 @@ def caller() -> Callable[[int, int, int, int], None]:
 @cache
 def alone() -> int:
     """The address of a team of one: who calls it does all the work."""
-    memory = np.zeros(TEAM_BYTES // 8, np.int64)
+    memory = np.zeros(team_bytes(1) // 8, np.int64)
     memory[OFFSETS["parts"] // 8] = 1
     _kept.append(memory)
     return int(memory.ctypes.data)
@@ -68,7 +69,7 @@ class Team:
         self.size = size
         self.run = _RUN(_library().address("gpujit_team_run"))
         work = _WORK(_library().address("gpujit_team_work"))
-        self._memory = np.zeros(TEAM_BYTES + _LINE, np.uint8)
+        self._memory = np.zeros(team_bytes(size) + _LINE, np.uint8)
         start = self._memory.ctypes.data
         self.address = -(-start // _LINE) * _LINE
         self._offset = self.address - start

@@ -1,15 +1,23 @@
 """The worker team's native code as LLVM IR: a list of steps run by several threads, with a barrier after each step.
 
 A team is a block of memory (``OFFSETS``) that the caller and the workers share. A job is a list of function pointers
-and of argument blocks; a step is called as ``step(block, part, parts)`` by each of the ``parts`` threads. Counters only
-grow, so a slow worker never mistakes one job for the next. Waiting spins first and then blocks: in the kernel (futex)
-between jobs, by giving the processor away inside one.
+and of argument blocks; a step is called as ``step(block, part, parts)`` once for each of the ``parts`` parts. A thread
+does its own part and then those that nobody has begun, so that who wakes late, or is elsewhere, costs nothing but the
+help it would have been. Counters only grow: ``arrived`` counts parts that are done, a step ends when it has come to the
+step's goal, and a part is taken by raising its word to that goal.
+
+A worker may come while a job ends. It says that it is inside before it looks whether the job is open, and the caller
+closes the job before it looks who is inside: one of the two sees the other, and no job's list is read once it is over.
+
+Waiting spins first and then blocks: in the kernel (futex) between jobs, by giving the processor away inside one. A
+worker spins for long when the job before came soon, and gives way to other programs meanwhile.
 """
 
 from __future__ import annotations
 
 import platform
 import sys
+import time
 
 # Words that different threads write lie on cache lines of their own. Offsets in bytes.
 OFFSETS = {
@@ -18,20 +26,30 @@ OFFSETS = {
     "sleepers": 128,  # i32: workers blocked in the kernel
     "stop": 192,  # i32: not 0 when workers shall leave
     "busy": 256,  # i32: 1 while a job runs
-    "functions": 320,  # the job: addresses of functions and blocks, number of steps, ``arrived`` at its start
-    "blocks": 328,
-    "count": 336,
-    "base": 344,
-    "parts": 352,  # threads of the team, the caller included
+    "open": 320,  # i32: 1 while workers may join the job
+    "inside": 384,  # i32: workers that read the job, or look whether they may
+    "functions": 448,  # the job: addresses of functions and blocks, number of steps, ``arrived`` at its start
+    "blocks": 456,
+    "count": 464,
+    "base": 472,
+    "parts": 480,  # threads of the team, the caller included
+    "taken": 512,  # i64 for each part, a line each: the goal of the last step whose part was taken
 }
-TEAM_BYTES = 384
+_LINE = 64
+
+
+def team_bytes(size: int) -> int:
+    """Bytes of a team of ``size`` threads."""
+    return OFFSETS["taken"] + _LINE * size
+
 
 # Where an array object of NumPy on CPython keeps the address of its data: behind the header of every object.
 DATA_OFFSET = 2 * 8
 
-# Turns of a waiting loop before a worker sleeps (some 50 us), and before a thread inside a job gives way.
-SPINS_BEFORE_SLEEP = 1_000
-SPINS_BEFORE_YIELD = 2_000
+# Nanoseconds that a worker waits before it sleeps: when jobs come that often, and else. It gives way after the latter.
+SPIN_LONG, SPIN_SHORT = 1_000_000, 50_000
+# Turns of a waiting loop between two looks at the clock, and before a thread inside a job gives way.
+SPINS_A_LOOK, SPINS_BEFORE_YIELD = 32, 2_000
 
 _FUTEX = {"x86_64": 202, "AMD64": 202, "aarch64": 98, "arm64": 98}
 _WAIT_PRIVATE, _WAKE_PRIVATE = 128, 129
@@ -68,37 +86,76 @@ def team_ir() -> str:
 
     declaration, pause = _pause()
     words = {name: word(name) for name in OFFSETS}
+    all_words = "\n  ".join(words.values())
     return f"""
 {declaration}
 declare i32 @sched_yield()
 declare i32 @usleep(i32)
+declare i32 @clock_gettime(i32, ptr)
 declare i64 @syscall(i64, ...)
 
-; Steps one after the other by this thread as ``part`` of ``parts``; after each, everybody waits for everybody.
-define internal void @steps(ptr %team, ptr %functions, ptr %blocks, i64 %count, i64 %base, i64 %part, i64 %parts) {{
+; All parts of all steps by this thread.
+define internal void @serial(ptr %functions, ptr %blocks, i64 %count) {{
 entry:
-  {words["arrived"]}
   %any = icmp sgt i64 %count, 0
   br i1 %any, label %step, label %out
 step:
-  %i = phi i64 [0, %entry], [%next, %passed]
-  %goal = phi i64 [%base, %entry], [%wanted, %passed]
+  %i = phi i64 [0, %entry], [%next, %step]
   %fp = getelementptr ptr, ptr %functions, i64 %i
   %f = load ptr, ptr %fp
   %bp = getelementptr ptr, ptr %blocks, i64 %i
   %b = load ptr, ptr %bp
-  call void %f(ptr %b, i64 %part, i64 %parts)
+  call void %f(ptr %b, i64 0, i64 1)
   %next = add i64 %i, 1
-  %wanted = add i64 %goal, %parts
-  %alone = icmp eq i64 %parts, 1
-  br i1 %alone, label %passed, label %arrive
-arrive:
-  %before = atomicrmw add ptr %arrived, i64 1 seq_cst
-  br label %check
+  %last = icmp eq i64 %next, %count
+  br i1 %last, label %out, label %step
+out:
+  ret void
+}}
+
+; Steps one after the other by this thread, whose own part is ``own``; after each, everybody waits until all is done.
+define internal void @steps(ptr %team, ptr %functions, ptr %blocks, i64 %count, i64 %base, i64 %own, i64 %parts) {{
+entry:
+  {words["arrived"]}
+  {words["taken"]}
+  %any = icmp sgt i64 %count, 0
+  br i1 %any, label %step, label %out
+step:
+  %i = phi i64 [0, %entry], [%next, %passed]
+  %before = phi i64 [%base, %entry], [%goal, %passed]
+  %goal = add i64 %before, %parts
+  %fp = getelementptr ptr, ptr %functions, i64 %i
+  %bp = getelementptr ptr, ptr %blocks, i64 %i
+  br label %part
+part: ; its own part first, then the others in turn
+  %n = phi i64 [0, %step], [%n.next, %part.done]
+  %shifted = add i64 %own, %n
+  %over = icmp sge i64 %shifted, %parts
+  %wrapped = sub i64 %shifted, %parts
+  %p = select i1 %over, i64 %wrapped, i64 %shifted
+  %offset = mul i64 %p, {_LINE}
+  %word = getelementptr i8, ptr %taken, i64 %offset
+  %had = load atomic i64, ptr %word acquire, align 8
+  %free = icmp slt i64 %had, %goal
+  br i1 %free, label %take, label %part.done
+take:
+  %raised = cmpxchg ptr %word, i64 %had, i64 %goal seq_cst seq_cst
+  %mine = extractvalue {{ i64, i1 }} %raised, 1
+  br i1 %mine, label %work, label %part.done
+work:
+  %f = load ptr, ptr %fp
+  %b = load ptr, ptr %bp
+  call void %f(ptr %b, i64 %p, i64 %parts)
+  %done.before = atomicrmw add ptr %arrived, i64 1 seq_cst
+  br label %part.done
+part.done:
+  %n.next = add i64 %n, 1
+  %more.parts = icmp slt i64 %n.next, %parts
+  br i1 %more.parts, label %part, label %check
 check:
-  %spins = phi i64 [0, %arrive], [%more, %again]
+  %spins = phi i64 [0, %part.done], [%more, %again]
   %now = load atomic i64, ptr %arrived acquire, align 8
-  %done = icmp sge i64 %now, %wanted
+  %done = icmp sge i64 %now, %goal
   br i1 %done, label %passed, label %spin
 spin:
   {pause}
@@ -111,6 +168,7 @@ yield:
 again:
   br label %check
 passed:
+  %next = add i64 %i, 1
   %last = icmp eq i64 %next, %count
   br i1 %last, label %out, label %step
 out:
@@ -119,16 +177,16 @@ out:
 
 define void @gpujit_team_run(ptr %team, ptr %functions.given, ptr %blocks.given, i64 %count.given) {{
 entry:
-  {chr(10).join("  " + w for w in words.values()).strip()}
+  {all_words}
   %size = load i64, ptr %parts
   %single = icmp eq i64 %size, 1
-  br i1 %single, label %serial, label %claim
+  br i1 %single, label %alone, label %claim
 claim:
   %claimed = cmpxchg ptr %busy, i32 0, i32 1 seq_cst seq_cst
   %mine = extractvalue {{ i32, i1 }} %claimed, 1
-  br i1 %mine, label %publish, label %serial
-serial: ; the team has another job: this thread works alone
-  call void @steps(ptr %team, ptr %functions.given, ptr %blocks.given, i64 %count.given, i64 0, i64 0, i64 1)
+  br i1 %mine, label %publish, label %alone
+alone: ; also when the team has another job
+  call void @serial(ptr %functions.given, ptr %blocks.given, i64 %count.given)
   ret void
 publish:
   %start = load atomic i64, ptr %arrived seq_cst, align 8
@@ -136,6 +194,7 @@ publish:
   store ptr %blocks.given, ptr %blocks
   store i64 %count.given, ptr %count
   store i64 %start, ptr %base
+  store atomic i32 1, ptr %open seq_cst, align 4
   %old = atomicrmw add ptr %generation, i32 1 seq_cst
   %asleep = load atomic i32, ptr %sleepers seq_cst, align 4
   %some = icmp sgt i32 %asleep, 0
@@ -145,6 +204,24 @@ wake:
   br label %go
 go:
   call void @steps(ptr %team, ptr %functions.given, ptr %blocks.given, i64 %count.given, i64 %start, i64 0, i64 %size)
+  store atomic i32 0, ptr %open seq_cst, align 4
+  br label %leaving
+leaving: ; workers see at once that all is done
+  %turns = phi i64 [0, %go], [%turned, %left.again]
+  %others = load atomic i32, ptr %inside seq_cst, align 4
+  %empty = icmp eq i32 %others, 0
+  br i1 %empty, label %over, label %wait
+wait:
+  {pause}
+  %turned = add i64 %turns, 1
+  %slow = icmp sgt i64 %turned, {SPINS_BEFORE_YIELD}
+  br i1 %slow, label %give, label %left.again
+give:
+  %given = call i32 @sched_yield()
+  br label %left.again
+left.again:
+  br label %leaving
+over:
   store atomic i32 0, ptr %busy seq_cst, align 4
   ret void
 }}
@@ -172,28 +249,53 @@ go:
   ret void
 }}
 
+define internal i64 @now() {{
+  %time = alloca [2 x i64]
+  %got = call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %time)
+  %seconds = load i64, ptr %time
+  %place = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %place
+  %scaled = mul i64 %seconds, 1000000000
+  %sum = add i64 %scaled, %rest
+  ret i64 %sum
+}}
+
 define void @gpujit_team_work(ptr %team, i64 %part) {{
 entry:
-  {chr(10).join("  " + w for w in words.values()).strip()}
+  {all_words}
   %size = load i64, ptr %parts
   br label %idle
 idle:
-  %seen = phi i32 [0, %entry], [%current, %work]
+  %seen = phi i32 [0, %entry], [%current, %leave]
+  %patience = phi i64 [{SPIN_LONG}, %entry], [%patience.next, %leave]
   %seen64 = zext i32 %seen to i64
+  %start = call i64 @now()
   br label %look
 look:
-  %spins = phi i64 [0, %idle], [%more, %pause], [0, %sleep]
+  %spins = phi i64 [0, %idle], [%more, %pause], [%more, %yield], [0, %sleep]
   %current = load atomic i32, ptr %generation acquire, align 4
   %leaving = load atomic i32, ptr %stop acquire, align 4
-  %leave = icmp ne i32 %leaving, 0
-  br i1 %leave, label %out, label %compare
+  %ends = icmp ne i32 %leaving, 0
+  br i1 %ends, label %out, label %compare
 compare:
   %new = icmp ne i32 %current, %seen
-  br i1 %new, label %work, label %wait
+  br i1 %new, label %join, label %wait
 wait:
   %more = add i64 %spins, 1
-  %long = icmp sgt i64 %more, {SPINS_BEFORE_SLEEP}
-  br i1 %long, label %sleep, label %pause
+  %turn = and i64 %more, {SPINS_A_LOOK - 1}
+  %due = icmp eq i64 %turn, 0
+  br i1 %due, label %tick, label %pause
+tick:
+  %time = call i64 @now()
+  %waited = sub i64 %time, %start
+  %long = icmp sgt i64 %waited, %patience
+  br i1 %long, label %sleep, label %still
+still:
+  %polite = icmp sgt i64 %waited, {SPIN_SHORT}
+  br i1 %polite, label %yield, label %pause
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %look
 pause:
   {pause}
   br label %look
@@ -202,12 +304,24 @@ sleep:
   {wait}
   %down = atomicrmw sub ptr %sleepers, i32 1 seq_cst
   br label %look
+join:
+  %came = call i64 @now()
+  %gap = sub i64 %came, %start
+  %soon = icmp slt i64 %gap, {SPIN_LONG}
+  %patience.next = select i1 %soon, i64 {SPIN_LONG}, i64 {SPIN_SHORT}
+  %in = atomicrmw add ptr %inside, i32 1 seq_cst
+  %opened = load atomic i32, ptr %open seq_cst, align 4
+  %is.open = icmp ne i32 %opened, 0
+  br i1 %is.open, label %work, label %leave
 work:
   %job.functions = load ptr, ptr %functions
   %job.blocks = load ptr, ptr %blocks
   %job.count = load i64, ptr %count
   %job.base = load i64, ptr %base
   call void @steps(ptr %team, ptr %job.functions, ptr %job.blocks, i64 %job.count, i64 %job.base, i64 %part, i64 %size)
+  br label %leave
+leave:
+  %out.before = atomicrmw sub ptr %inside, i32 1 seq_cst
   br label %idle
 out:
   ret void

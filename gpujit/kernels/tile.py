@@ -50,6 +50,12 @@ class TileError(InternalError):
     code = "tile"
 
 
+class NotRendered(InternalError):
+    """A program uses something that this renderer has no code for; the group runs unfused."""
+
+    code = "not-rendered"
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayType:
     """An array as a program sees it."""

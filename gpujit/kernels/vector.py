@@ -1,8 +1,7 @@
 """Vectors (and scalars) as expressions over LLVM's IR: ``emit(x * 2 + 1)`` writes the instructions as it is evaluated.
 
 An ``Emitter`` stands at a place in an LLVM function; a ``Vector`` is a value there with an element type and a number of
-lanes, one lane being a scalar. The same code therefore serves intrinsics inside Numba functions and kernels written as
-LLVM IR directly. Needs llvmlite alone.
+lanes, one lane being a scalar. Needs llvmlite alone.
 
 Arithmetic carries the fast-math flag ``contract`` only when the emitter is told so; exact sequences have none.
 NaN and infinities always mean what they mean, so ``nnan`` and ``ninf`` never appear.

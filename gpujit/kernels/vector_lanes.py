@@ -174,6 +174,15 @@ class LaneEmitter:
         r = self.cast(1 / self.cast(x, "float32"), "float64")
         return self.fma(self.fma(-x, r, 1.0), r, r)
 
+    def reciprocal_close(self, x: Vector) -> Vector:
+        """1 / x of positive normal float32 numbers below 2**126, within 2 ulp; on machines with AVX-512 without dividing,
+        which takes ten times as long. Else, and of float64, the quotient itself.
+        """
+        if not self._has_avx512(x) or x.dtype != "float32":
+            return 1 / x
+        r = self._avx512("rcp14", [x], masked=False)
+        return self.fma(self.fma(-r, x, 1.0), r, r)
+
     def rsqrt14(self, x: Vector) -> Vector:
         """1 / sqrt(x) to 14 bits, exact at 0, infinity and NaN; for machines with AVX-512."""
         return self._avx512("rsqrt14", [x], masked=False)
@@ -189,6 +198,29 @@ class LaneEmitter:
         kind = ir.VectorType(FLOAT, 16)
         arguments = [ir.Constant(kind, list(table)), index.value]
         return Vector(self, self.call("llvm.x86.avx512.permvar.sf.512", kind, arguments), "float32", 16)
+
+    def octave_quarter(self, a: Vector) -> tuple[Vector, Vector, Vector]:
+        """(column, u, is below) of float32 numbers that are not negative, for tables by quarters of octaves from 1/8 on.
+
+        ``u`` is the distance from the middle of the quarter; below 1/8 it is the number itself.
+        """
+        bits = self.bitcast(a, "int32")
+        # The last number before an eighth stands for all of them.
+        least = int(np.float32(0.125).view(np.int32)) - 1
+        column = self.select(bits > least, bits, least) >> 21
+        middle = self.bitcast((bits & -(1 << 21)) | (1 << 20), "float32")
+        below = a < 0.125
+        return column, self.select(below, a, a - middle), below
+
+    def look_up_wide(self, table: Sequence[float], index: Vector) -> Vector:
+        """The entries of a table of 32 floats at the low five bits of an int32 vector; where ``has_table`` says so."""
+        if index.lanes > 16:
+            low, high = (self.look_up_wide(table, self.half(index, k)) for k in (0, 1))
+            return self.join(low, high)
+        kind = ir.VectorType(FLOAT, 16)
+        first, second = (ir.Constant(kind, list(part)) for part in (table[:16], table[16:]))
+        found = self.call("llvm.x86.avx512.vpermi2var.ps.512", kind, [first, index.value, second])
+        return Vector(self, found, "float32", 16)
 
     # Between types
 

@@ -5,10 +5,10 @@ arrays for several results) and returns None. It gets the arguments the body wou
 computed in float32. ``out`` shares no memory with them, except that a pointwise operator's ``out`` may be its first
 argument itself; it may have any strides.
 
-A pointwise ``out`` has the result's dtype and shape. Other entries see to that themselves: they return NotImplemented,
-with nothing written, when ``out`` has another dtype or shape than the result (``into.fits``), or for a rare case that
-is not worth the code. Whatever ``into`` can't do is computed by the body and copied, which also finds the error to
-raise.
+A pointwise ``out`` has the result's dtype and shape, unless the body decides its dtype. Other entries see to that
+themselves: they return NotImplemented, with nothing written, when ``out`` has another dtype or shape than the result
+(``into.fits``), or for a rare case that is not worth the code. Whatever ``into`` can't do is computed by the body and
+copied, which also finds the error to raise.
 """
 
 from __future__ import annotations
@@ -24,6 +24,32 @@ from gpujit.ops.registry import Op
 from gpujit.ops.writes import check_writable, write_all, write_into
 from gpujit.support.errors import GpujitError, InternalError, ShapeError
 
+_LAPACK = "NumPy's matrix decompositions leave results in memory of their own"
+_SMALL = "its results are a few numbers, and all it needs besides is of the size of its operands"
+_SORTED = "it sorts a copy of its operand, beside which its results are small"
+# Operators whose results are made elsewhere and copied, of those that PyTorch's static runtime has out-variants of.
+# That such a copy is made does not save the memory, so a plan leaves them to the interpreter.
+COPIED: dict[str, str] = {
+    "aten::cholesky_inverse": _LAPACK,
+    "aten::cholesky_solve": _LAPACK,
+    "aten::inverse": _LAPACK,
+    "aten::linalg_cond": _LAPACK,
+    "aten::linalg_det": _LAPACK,
+    "aten::linalg_eigvals": _LAPACK,
+    "aten::linalg_inv": _LAPACK,
+    "aten::linalg_solve": _LAPACK,
+    "aten::linalg_solve_triangular": _LAPACK,
+    "aten::linalg_tensorinv": _LAPACK,
+    "aten::nuclear_norm": _LAPACK,
+    "aten::orgqr": _LAPACK,
+    "aten::ormqr": _LAPACK,
+    "aten::histc": _SMALL,
+    "aten::multi_margin_loss": _SMALL,
+    "aten::multilabel_margin_loss": _SMALL,
+    "aten::quantile": _SORTED,
+    "aten::nanquantile": _SORTED,
+}
+
 # Arguments that do not fit. The body finds the error again, and names it better.
 _FAULTS = (ArithmeticError, GpujitError, LookupError, TypeError, ValueError)
 
@@ -34,7 +60,8 @@ def out_kernel(op: Op, xp: Any, name: str) -> Callable[..., Any]:
         raise InternalError(f"{op.full_name} returns no new tensors, so it can't compute them in given ones")
     if op.into is None:
         return _copying(op, xp, name)
-    return (_pointwise if op.kind == "pointwise" else _edge)(op, xp, name)
+    # Where the body decides the dtype of the result, the out-variant does so too.
+    return (_pointwise if op.kind == "pointwise" and op.result != "any" else _edge)(op, xp, name)
 
 
 def _copying(op: Op, xp: Any, name: str) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from gpujit.ops.families.memory import (
     fills,
     grids,
     indexing,
+    masks,
     parts,
     ranges,
     scatter,
@@ -59,7 +60,7 @@ from gpujit.ops.families.quantized import (
     arithmetic as quantized_math,
     rnn as quantized_rnn,
 )
-from gpujit.ops.families.random import random
+from gpujit.ops.families.random import distributions, draws, random
 from gpujit.ops.families.rows import extremes, reduce, scan, search, segments, sorting, statistics, unique
 from gpujit.ops.families.signal import spectral, stft, windows
 from gpujit.ops import aliases

@@ -12,6 +12,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,14 +59,16 @@ Planner = Callable[[Graph, Mapping[Node, Lowered], Lowerer], Runner]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A function for one kind of inputs: the graph it runs, its code, and what was fused."""
+    """A function for one kind of inputs: the graph it runs, what was fused, and what runs it.
+
+    That is ``runner``, with planned memory, or ``code`` on the interpreter; the other one is None.
+    """
 
     specialised: Specialised
     graph: Graph
     fused: Fused
     steps: dict[Node, FusedStep]
-    code: bc.Code
-    # What runs the graph with planned memory, in place of the code.
+    code: bc.Code | None
     runner: Runner | None = None
 
 
@@ -126,6 +129,7 @@ class Executor:
             return self.interpret(values)
         if plan.runner is not None:
             return plan.runner.run(values)
+        assert plan.code is not None
         with np.errstate(all="ignore"):
             return _RUN(plan.code, values)
 
@@ -189,19 +193,22 @@ class Executor:
             for node, low in fused.programs.items()
         }
         lowerer.fused = steps
+        if self._planner is not None and "static" not in config.disable:
+            # It lowers what it leaves to the interpreter, and asks for the kernels its strides need.
+            return Plan(found, graph, fused, steps, None, self._planner(graph, fused.programs, lowerer))
         known = {v: x for v, x in zip(graph.inputs, values, strict=False) if isinstance(x, np.ndarray)}
         make_ready(fused.programs.values(), known)
-        runner = None
-        if self._planner is not None and "static" not in config.disable:
-            runner = self._planner(graph, fused.programs, lowerer)
-        return Plan(found, graph, fused, steps, lowerer.graph_code(graph), runner)
+        return Plan(found, graph, fused, steps, lowerer.graph_code(graph))
 
     def _unfused(self, lowerer: Lowerer, node: Node) -> Callable[..., Any]:
-        """A group operator by operator, for when its kernel cannot be had."""
+        """A group operator by operator, for when its kernel cannot be had; lowered when it is first run so."""
+
+        @cache
+        def code() -> bc.Code:
+            return lowerer.graph_code(node.attributes["Subgraph"])
 
         def run(*arrays: Any) -> Any:
-            code = lowerer.graph_code(node.attributes["Subgraph"])
-            return Interpreter(lowerer).run(code, list(arrays))
+            return Interpreter(lowerer).run(code(), list(arrays))
 
         return run
 

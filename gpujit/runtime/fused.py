@@ -14,7 +14,7 @@ from gpujit.ir.dtypes import kind_of, numpy_dtype
 from gpujit.ir.graph import Node
 from gpujit.kernels import reference
 from gpujit.kernels.cpu_launch import BoundKernel, strides_of
-from gpujit.kernels.cpu_ops import NotRendered
+from gpujit.kernels.tile import NotRendered
 from gpujit.ops.record import opaque_function
 from gpujit.support.config import config
 from gpujit.support.errors import FusionWarning, InternalError

@@ -14,7 +14,7 @@ from gpujit.ir.source import CallSite
 from gpujit.ir.values import EnumValue, Future, QTensor, ScriptObject, namedtuple_class
 from gpujit.ops import table
 from gpujit.ops.families.language.containers import dict_key
-from gpujit.ops.infer import checked
+from gpujit.ops.infer_check import checked
 from gpujit.ops.overloads import candidates_for, resolve
 from gpujit.passes.inline import compile_callees
 from gpujit.runtime import bytecode as bc

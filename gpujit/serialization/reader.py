@@ -12,9 +12,10 @@ import numpy as np
 
 from gpujit.frontend.resolve import ArchiveResolver
 from gpujit.ir import types as T
+from gpujit.ir.arrays import describe
 from gpujit.ir.source import Source
 from gpujit.ir.values import EnumValue, ScriptObject, is_int64, namedtuple_class, parse_device
-from gpujit.runtime.values import describe, has_type
+from gpujit.runtime.values import has_type
 from gpujit.serialization.archive import Archive
 from gpujit.serialization.debug import DebugTable
 from gpujit.serialization.package import layout_of, module_keys

@@ -1,7 +1,8 @@
 """From a specialised, fused graph to a static plan: the static graph, its code, and the blocks of native steps.
 
 The plan's code is the interpreter's: native runs are single instructions in it, and planned tensors are constants,
-which each runtime fills in with arrays of its own arena.
+which each runtime fills in with arrays of its own arena. Branches and loops are its jumps, around the runs and
+instructions of their blocks; values that go round a loop, or come out of a branch, are arrays in its registers.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from gpujit.fuser.lower import Lowered
-from gpujit.ir.graph import Graph, Node, Value, copy_node
+from gpujit.ir.graph import Block, Graph, Node, Value, copy_node
 from gpujit.ir.printer import SUBGRAPH
-from gpujit.passes.analysis.effects import inner_nodes
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.decide import Decisions
 from gpujit.static_runtime.native import Maker
-from gpujit.static_runtime.places import Place, Strides, reads_of
+from gpujit.static_runtime.order import RETURN
+from gpujit.static_runtime.places import Place, Strides
 from gpujit.static_runtime.plan import Lifetime
 from gpujit.static_runtime.steps import NativeStep, Operand, Options, OutStep, Segment, Slot, StaticPlan
 
@@ -46,6 +47,8 @@ class _Emit:
         self.build = build
         self.places, self.order = build.places, build.order
         self.graph = Graph(build.graph.name)
+        # The block that nodes are added to.
+        self.block = self.graph.block
         self.new = {v: self.graph.add_input(v.type, v.name) for v in build.graph.inputs}
         self.steps: dict[Node, Callable[..., Any]] = {}
         self.segments: list[Segment] = []
@@ -58,33 +61,14 @@ class _Emit:
         self.pending: list[Node] = []
         self.waiting: dict[Value, Node] = {}
         self.slots: dict[tuple[Any, ...], Value] = {}
-        self.kept: list[np.ndarray] = []
+        self.wanted = self.find_wanted()
 
     def finish(self) -> StaticPlan:
         build = self.build
-        wanted = self.wanted()
-        for node in build.graph.nodes:
+        for node in build.graph.all_nodes():
             if node.kind == "prim::Constant":
                 copy_node(node, self.graph.block, self.new)
-        for node in self.order:
-            if node in build.natives:
-                self.pending.append(node)
-                if build.natives[node].checks:
-                    # What it finds is raised before anything else happens, at the place of this node.
-                    self.flush()
-            elif node in self.places.views:
-                if any(v in wanted and self.slot_of(v) is None for v in node.outputs):
-                    self.python(node)
-            elif node.kind in _HOLDERS:
-                self.waiting[node.output] = node
-            elif node.kind == "prim::GetAttr" and node.inputs[0] in self.new:
-                # No native step writes attributes, or makes objects: it is read before those that still wait to run.
-                copy_node(node, self.graph.block, self.new)
-            else:
-                self.python(node)
-        self.flush()
-        for value in build.graph.outputs:
-            self.graph.add_output(self.get(value))
+        self.steps_of(build.graph.block)
         lowerer = Lowerer(build.lowerer.xp, build.lowerer.rules)
         lowerer.fused = self.steps
         code = lowerer.graph_code(self.graph)
@@ -112,13 +96,77 @@ class _Emit:
             names=build.names,
             separate=sum(t.size for t in lives),
             is_quiet=all(self.is_quiet(n) for n in self.order),
+            is_straight=not any(n.kind == RETURN for n in self.order),
             made_outputs=self.made_outputs(),
             reads_attributes=any(n.kind == "prim::GetAttr" for n in build.graph.all_nodes()),
         )
 
+    def steps_of(self, block: Block) -> None:
+        """Make the steps of a block of the graph at the end of ``self.block``, and have that return what it does."""
+        build = self.build
+        for node in block.nodes:
+            if node not in build.kinds:
+                # A constant, or done by the step of another node.
+                continue
+            if node in build.natives:
+                self.pending.append(node)
+                if build.natives[node].checks:
+                    # What it finds is raised before anything else happens, at the place of this node.
+                    self.flush()
+            elif node in self.places.views:
+                if any(v in self.wanted and self.slot_of(v) is None for v in node.outputs):
+                    self.python(node)
+            elif node.kind in _HOLDERS:
+                self.waiting[node.output] = node
+            elif node.kind == "prim::GetAttr" and node.inputs[0] in self.new:
+                # No native step writes attributes, or makes objects: it is read before those that still wait to run.
+                copy_node(node, self.block, self.new)
+            elif node.blocks:
+                self.control(node)
+            else:
+                self.python(node)
+        self.flush()
+        for value in block.returns:
+            self.block.add_return(self.get(value))
+
+    def control(self, node: Node) -> None:
+        """A branch or loop."""
+        self.flush()
+        # What waits is made out here: blocks may run often, or not at all.
+        read = self.read_in(node) if self.waiting else ()
+        for value in [v for v in self.waiting if v in self.wanted and v in read]:
+            self.get(value)
+        new = self.like(node)
+        self.block.append(new)
+        around = self.block
+        for block in node.blocks:
+            self.block = new.add_block()
+            for value in block.params:
+                self.new[value] = self.block.add_param(value.type, value.name)
+            self.steps_of(block)
+        self.block = around
+        for value in node.outputs:
+            self.new[value] = new.add_output(value.type, value.name)
+
+    def read_in(self, node: Node) -> set[Value]:
+        """What a branch or loop reads, and what the steps in its blocks do."""
+        build = self.build
+        start, found = build.position[node], set(node.inputs)
+        for inner in self.order[start : build.position[node.blocks[-1].return_node]]:
+            found.update(inner.inputs)
+            found.update(build.operands.get(inner, ()))
+        found.update(v for b in node.blocks for v in b.returns)
+        return found
+
+    def like(self, node: Node) -> Node:
+        """A node of the same kind in no block, on what it reads."""
+        new = Node(node.kind, [self.get(v) for v in node.inputs], dict(node.attributes))
+        new.schema, new.source, new.call = node.schema, node.source, node.call
+        return new
+
     def is_quiet(self, node: Node) -> bool:
         """Whether a node computes nothing with NumPy."""
-        plain = node.kind.startswith("prim::") and not node.blocks and SUBGRAPH not in node.attributes
+        plain = node.kind.startswith("prim::") and SUBGRAPH not in node.attributes
         return plain or self.build.kinds[node] in ("native", "view")
 
     def life(self, value: Value) -> Lifetime:
@@ -131,7 +179,7 @@ class _Emit:
         assert place is not None
         return place.dtype
 
-    def wanted(self) -> set[Value]:
+    def find_wanted(self) -> set[Value]:
         """Values that must be there as Python objects."""
         build = self.build
         found = set(build.graph.outputs)
@@ -143,7 +191,7 @@ class _Emit:
                 if any(v in found and self.slot_of(v) is None for v in node.outputs):
                     found.update(node.inputs)
             else:
-                found.update(reads_of(node))
+                found.update(node.inputs)
         return found
 
     def slot_of(self, value: Value) -> Slot | None:
@@ -163,15 +211,15 @@ class _Emit:
             key = (slot.offset, slot.shape, slot.strides, slot.dtype)
             known = self.slots.get(key)
             if known is None:
-                node = Node("prim::Constant", (), {"value": slot})
+                # All blocks may read it.
+                node = Node("prim::Constant", (), {"value": slot}).insert_after(self.graph.block.param_node)
                 known = self.slots[key] = node.add_output(value.type, value.name)
-                self.graph.block.append(node)
             self.new[value] = known
             return known
         node = self.waiting.pop(value)
         for each in node.inputs:
             self.get(each)
-        copy_node(node, self.graph.block, self.new)
+        copy_node(node, self.block, self.new)
         return self.new[value]
 
     def python(self, node: Node) -> None:
@@ -182,20 +230,17 @@ class _Emit:
         if op is not None:
             slots = tuple(s for s in map(self.slot_of, node.outputs) if s is not None)
             step = OutStep(build.position[node], op.out_kernel(np), slots)
-            new = Node(node.kind, [self.get(v) for v in node.inputs], dict(node.attributes))
-            new.schema, new.source, new.call = node.schema, node.source, node.call
-            self.graph.block.append(new)
+            new = self.like(node)
+            self.block.append(new)
             for value in node.outputs:
                 new.add_output(value.type, value.name)
             self.steps[new] = step  # type: ignore[assignment]  # a runtime makes it callable
             return
-        for value in reads_of(node):
-            if value.node.block is build.graph.block:
-                self.get(value)
-        new = copy_node(node, self.graph.block, self.new)
-        for old, inner in zip((node, *inner_nodes(node)), (new, *inner_nodes(new)), strict=True):
-            if old in build.fallback:
-                self.steps[inner] = build.fallback[old]
+        for value in node.inputs:
+            self.get(value)
+        new = copy_node(node, self.block, self.new)
+        if node in build.fallback:
+            self.steps[new] = build.fallback[node]
 
     # Native runs
 
@@ -217,9 +262,10 @@ class _Emit:
             for k, value in enumerate(node.outputs):
                 result = self.places.of(value)
                 assert result is not None
-                if value not in self.build.offset:
+                root = result.root
+                if root is value and value not in self.build.offset:
                     made.setdefault(value, [])
-                self.address(first + kernel.arrays[len(operands) + k], result, made)
+                self.address(first + kernel.arrays[len(operands) + k], result, made if root in made else given)
             if kernel.scratch:
                 self.scratch_words.append(first + kernel.scratch_slot)
                 self.scratch = max(self.scratch, kernel.scratch)
@@ -232,7 +278,7 @@ class _Emit:
         self.segments.append(segment)
         new = Node(NATIVE_RUN, [self.get(v) for v in given])
         new.source, new.call = nodes[-1].source, nodes[-1].call
-        self.graph.block.append(new)
+        self.block.append(new)
         for value in made:
             self.new[value] = new.add_output(value.type, value.name)
         self.steps[new] = segment  # type: ignore[assignment]  # a runtime makes it callable

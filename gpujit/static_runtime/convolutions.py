@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import conv
-from gpujit.kernels.templates.bound import BoundTemplate
 from gpujit.kernels.templates.planes import Window
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.endings import NO_ENDING, Ending
@@ -62,10 +57,9 @@ def native_convolution(
     if result.shape != (x.shape[0], matrix.shape[0], *wanted):
         return None
     try:
-        bound = conv.bind(described, matrix, bias)
+        bound = conv.bind(described, matrix, bias, owner=weights)
     except (ArgumentError, InternalError):
         return None
-    _share(bound, weights)
     return ending.step(bound, [found.x])
 
 
@@ -91,31 +85,3 @@ def _arguments(node: Node) -> Arguments | None:
     else:
         return None
     return Arguments(x, weights, bias, known(stride), known(padding), known(dilation), known(groups))
-
-
-# Packed weights -------------------------------------------------------------------------------------------------------
-
-_packs: dict[tuple[Any, ...], tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
-_lock = threading.Lock()
-
-
-def _share(bound: BoundTemplate, weights: np.ndarray) -> None:
-    """Have kernels of the same weights use one copy of what was made of them."""
-    for name, mine in list(bound.constants.items()):
-        key = (id(weights), name, mine.shape, mine.dtype)
-        with _lock:
-            found = _packs.get(key)
-        if found is not None and found[0]() is weights and _is_same(found[1], mine):
-            bound.constants[name] = found[1]
-            bound.words[bound.slots[name]] = found[1].ctypes.data
-        elif found is None:
-            with _lock:
-                _packs[key] = weakref.ref(weights, _forget(key)), mine
-
-
-def _forget(key: Sequence[Any]) -> Callable[[Any], Any]:
-    return lambda _: _packs.pop(tuple(key), None)
-
-
-def _is_same(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool(np.array_equal(a.view(np.uint8), b.view(np.uint8)))

@@ -1,9 +1,9 @@
 """What becomes of each node of a specialised, fused graph, and which values live in the arena.
 
-A node is one of these: a native step (a fusion group, a single operator with a tile program, a copy), whose kernel a
-run of native steps calls in one go; an operator that writes its results into the arena; a view that costs nothing; or
-what the interpreter makes of it. A product or convolution whose result goes into an activation or a sum alone is made
-in that node's step, and is no node of the order any more.
+A node, of whichever block, is one of these: a native step (a fusion group, a single operator with a tile program, a
+copy), whose kernel a run of native steps calls in one go; an operator that writes its results into the arena; a view
+that costs nothing; a branch or loop around others; or what the interpreter makes of it. A product or convolution whose
+result goes into an activation or a sum alone is made in that node's step, and is no node of the order any more.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from gpujit.ops.registry import Op
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.analysis.effects import entry_of, inner_nodes, is_pure
 from gpujit.runtime.lower import Lowerer
+from gpujit.static_runtime.carried import keep_in_place
 from gpujit.static_runtime.endings import Ending, endings
 from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of
 from gpujit.static_runtime.native import Made, Maker, NativeKernel, Request, compiled, of_copy, of_group
+from gpujit.static_runtime.order import RETURN, steps_of, within_rounds
 from gpujit.static_runtime.places import Place, Places, Strides, contiguous
 from gpujit.static_runtime.plan import Lifetime, Plan, plan_arena
 from gpujit.static_runtime.steps import Options
@@ -46,9 +48,9 @@ class Decisions:
         self.programs = {nodes[n]: low for n, low in programs.items() if n in nodes}
         self.fallback = {nodes[n]: step for n, step in lowerer.fused.items() if n in nodes}
         by_value = {v: strides[name] for v, name in self.names.items() if name in strides}
-        self.places = Places(self.graph, by_value)
+        self.places = Places(self.graph, by_value, keep_in_place(self.graph))
         self.alias = AliasAnalysis(self.graph)
-        self.order = [n for n in self.graph.nodes if n.kind != "prim::Constant"]
+        self.order = steps_of(self.graph)
         self.position = {n: i for i, n in enumerate(self.order)}
         self.natives: dict[Node, NativeKernel] = {}
         self.operands: dict[Node, Sequence[Value]] = {}
@@ -91,6 +93,9 @@ class Decisions:
             if node in self.places.views:
                 self.kinds[node] = "view"
                 continue
+            if node.blocks or node.kind == RETURN:
+                self.kinds[node] = "control"
+                continue
             found = self.native(node)
             if isinstance(found, NativeKernel):
                 self.natives[node] = found
@@ -100,6 +105,10 @@ class Decisions:
         for node, kernel in zip(asked, compiled(list(asked.values())), strict=True):
             if kernel is not None:
                 self.natives[node] = kernel
+        for node in self.places.rounds & self.natives.keys():
+            # A copy that NumPy makes may have other strides, and would not be written itself.
+            if node.inputs[0].node not in self.natives:
+                del self.natives[node], self.operands[node]
         for node in self.order:
             if node in self.natives:
                 self.kinds[node] = "native"
@@ -122,6 +131,10 @@ class Decisions:
         if node in self.places.copies:
             source = self.places.of(node.inputs[0])
             self.operands[node] = node.inputs[:1]
+            return None if source is None else of_copy(source, results[0])
+        if node in self.places.rounds:
+            self.operands[node] = node.inputs[1:2]
+            source = self.places.of(node.inputs[1])
             return None if source is None else of_copy(source, results[0])
         # A check of kernels is done where each is called by itself.
         low = None if config.check_kernels else self.program(node)
@@ -159,6 +172,8 @@ class Decisions:
     def ended(self, first: Node, node: Node, read: Place, ending: Ending) -> Made | None:
         """The step that does what two nodes do, at the place of the second; None when it cannot."""
         kernel, whole = self.natives.get(first), self.places.of(read.root)
+        if first.block is not node.block:
+            return None
         if self.maker is None or kernel is None or not isinstance(kernel.owner, BoundTemplate) or whole is None:
             return None
         residual = None if ending.residual is None else self.places.of(ending.residual)
@@ -227,11 +242,19 @@ class Decisions:
     def planned(self) -> list[Value]:
         """The values that live in the arena. Operators that cannot have all results there keep none there."""
         found = []
+        ends_with_a_round = within_rounds(self.order, self.alias)
+
+        def fits(value: Value) -> bool:
+            return may_be_planned(value, self.alias) and ends_with_a_round(value)
+
         for node in self.order:
+            if node in self.places.rounds:
+                # What it writes has a place.
+                continue
             if node in self.natives:
-                found += [v for v in node.outputs if may_be_planned(v, self.alias)]
+                found += [v for v in node.outputs if fits(v)]
             elif node in self.outs:
-                if all(may_be_planned(v, self.alias) for v in node.outputs):
+                if all(map(fits, node.outputs)):
                     found += node.outputs
                 else:
                     del self.outs[node]
@@ -285,9 +308,12 @@ def copied(source: Graph) -> tuple[Graph, dict[Node, Node]]:
 
 
 def name_values(graph: Graph) -> dict[Value, str]:
-    """Names that are the same in each copy of a graph, for inputs and results of its own nodes."""
+    """Names that are the same in each copy of a graph, for inputs, results of nodes and parameters of inner blocks."""
     found = {v: f"input {i}" for i, v in enumerate(graph.inputs)}
-    for i, node in enumerate(graph.nodes):
+    for i, node in enumerate(graph.all_nodes()):
         for k, value in enumerate(node.outputs):
             found[value] = f"node {i} {k}"
+        for b, block in enumerate(node.blocks):
+            for k, value in enumerate(block.params):
+                found[value] = f"node {i} block {b} {k}"
     return found

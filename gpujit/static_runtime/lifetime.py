@@ -1,9 +1,9 @@
 """Which values may live in the arena, and from which step to which.
 
 A value is planned when its memory is made inside the graph and cannot be reached once the run is over: not from the
-outputs, the inputs, an attribute, or whatever an unknown operator kept. It lives until the last step that reads it, or
-reads anything that may share its memory: a view, a list or tuple that holds it, the result of a branch or loop. What
-the blocks of a branch or loop read counts for the node itself.
+outputs, the inputs, an attribute, or whatever an unknown operator kept; and made inside a loop, not in its next round.
+It lives until the last step that reads it, or reads anything that may share its memory: a view, a list or tuple that
+holds it, the result of a branch or loop. Steps of inner blocks are steps like others (see order.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpujit.ir.graph import Node, Value
 from gpujit.passes.analysis.alias import AliasAnalysis
-from gpujit.static_runtime.places import Places, facts_of, reads_of
+from gpujit.static_runtime.order import Rounds
+from gpujit.static_runtime.places import Places, facts_of
 from gpujit.static_runtime.plan import Lifetime
 
 NOTHING: Mapping[Node, Sequence[Value]] = {}
@@ -38,6 +39,7 @@ def last_steps(
         operands: what native steps read, which may be more than their nodes do.
     """
     position = {node: i for i, node in enumerate(order)}
+    rounds = Rounds(order)
     last = {value: position[value.node] for value in planned}
     memory = {value: alias.memory(value) for value in last}
     everything = 0
@@ -48,16 +50,16 @@ def last_steps(
             # Whoever reads its result keeps the memory alive; itself, it is never run on it.
             continue
         opaque = 0
-        for value in (*reads_of(node), *operands.get(node, ())):
+        for value in (*node.inputs, *operands.get(node, ())):
             place = places.of(value)
             if place is not None and place.root in last:
-                last[place.root] = max(last[place.root], i)
+                last[place.root] = max(last[place.root], rounds.read_until(place.root, node, i))
             elif not value.is_constant:
                 opaque |= alias.memory(value)
         if opaque & everything:
             for value, mask in memory.items():
                 if mask & opaque:
-                    last[value] = max(last[value], i)
+                    last[value] = max(last[value], rounds.read_until(value, node, i))
     return last
 
 

@@ -14,8 +14,10 @@ from gpujit.ir.graph import Graph, Node
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.arrays import arrays_in
 from gpujit.static_runtime.build import build
+from gpujit.static_runtime.idle import Idle, pool
 from gpujit.static_runtime.makers import native_step
 from gpujit.static_runtime.native import Maker
+from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import Strides, facts_of
 from gpujit.static_runtime.run import StaticRuntime
 from gpujit.static_runtime.steps import Options, OutStep, StaticPlan
@@ -84,7 +86,7 @@ class StaticModule:
         self._strides: dict[str, Strides] = {}
         self._plan: StaticPlan | None = None
         self._plans = 0
-        self._idle: list[StaticRuntime] = []
+        self._idle: list[StaticRuntime] | Idle[StaticRuntime] = []
         self._lock = threading.Lock()
 
     def run(self, values: Sequence[Any], out: Sequence[np.ndarray | None] | None = None) -> Any:
@@ -115,7 +117,9 @@ class StaticModule:
                 found = self._plan
                 if found is None:
                     self._see_inputs(values)
-                    found = self._plan = self._make()
+                    found = self._make()
+                    self._idle = pool(found.arena.size)
+                    self._plan = found
         return found
 
     def runtime(self, values: Sequence[Any]) -> StaticRuntime:
@@ -166,7 +170,7 @@ class StaticModule:
         """A line for each node: what runs it. Raises ArgumentError before the first run."""
         plan = self._known()
         lines = [str(self.memory())]
-        lines += [f"{plan.kinds[n]:12} {_label(n)}" for n in plan.order]
+        lines += [f"{plan.kinds[n]:12} {_label(n)}" for n in plan.order if n.kind != RETURN]
         return "\n".join(lines)
 
     # Inside
@@ -196,7 +200,7 @@ class StaticModule:
                 if name is not None:
                     self._strides[name] = strides
             self._plan = self._make()
-            self._idle = []
+            self._idle = pool(self._plan.arena.size)
 
     def _run_into(self, runtime: StaticRuntime, values: Sequence[Any], out: Sequence[np.ndarray | None]) -> Any:
         plan = runtime.plan

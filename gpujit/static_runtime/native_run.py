@@ -42,6 +42,9 @@ class NativeRun:
 
     def function(self) -> Callable[..., Any]:
         """The run as a function, which a call of costs less than one of an object."""
+        if not self._given and not self._made and not self._checks:
+            # All is in the arena.
+            return self.launcher()
         if enter.READS_ARRAYS and self._is_alone and not self._runtime.is_watched:
             return self._native_function()
         # What a call needs, as variables of a closure: each look-up counts here.

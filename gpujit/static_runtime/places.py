@@ -7,10 +7,10 @@ until one was seen that is not. Whoever runs a plan checks both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,14 +18,20 @@ from gpujit.ir import types as T
 from gpujit.ir.dtypes import numpy_dtype
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ops.registry import Op
-from gpujit.passes.analysis.effects import entry_of
+from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.analysis.effects import entry_of, has_own_effect
 from gpujit.passes.nodes import constant_before, insert_op
 from gpujit.support.errors import GpujitError
+
+if TYPE_CHECKING:
+    from gpujit.static_runtime.carried import Carried
 
 Strides = tuple[int, ...]
 
 # A stand-in of more bytes is not made, even though nobody fills it.
 LARGEST = 1 << 40
+# Nodes that write no tensors, whatever else they do.
+_NO_WRITERS = ("prim::SetAttr", "prim::RaiseException")
 # Elements of a view that copies up to which it is found out in which order it does.
 LARGEST_COPY = 1 << 24
 
@@ -76,29 +82,41 @@ def contiguous(shape: Sequence[int], dtype: np.dtype) -> Strides:
 
 
 class Places:
-    """The places of a graph's values, inner blocks left out.
+    """The places of a graph's values, those of inner blocks included.
 
     Views that copy (a reshape of a transposed tensor) are replaced in the graph by a copy and a view of it.
     Args:
         strides: those of inputs and of operators' results that are not contiguous.
+        carried: copies made for loops.
     """
 
-    def __init__(self, graph: Graph, strides: Mapping[Value, Strides]) -> None:
+    def __init__(self, graph: Graph, strides: Mapping[Value, Strides], carried: Carried) -> None:
         self._strides = strides
         self._places: dict[Value, Place] = {}
         self._lists: dict[Value, list[Place]] = {}
-        # Copies made here: each has one input, and its result is contiguous.
-        self.copies: set[Node] = set()
+        # Copies made here, or for loops: the first input is what is copied, and the result is contiguous.
+        self.copies: set[Node] = set(carried.entries)
+        # Copies of the second input into the first one, which is one of those.
+        self.rounds = carried.rounds
         # Views whose results are known places.
         self.views: set[Node] = set()
-        for value in graph.inputs:
-            self._own(value)
-        for node in list(graph.nodes):
-            self._node(node)
+        # Built when it is first asked about; None when there is nobody to write anything.
+        self._alias: AliasAnalysis | None = None
+        self._graph = graph
+        self._is_written = any(has_own_effect(n) and n.kind not in _NO_WRITERS for n in graph.all_nodes())
+        self._block(graph.block)
 
     def of(self, value: Value) -> Place | None:
         """Where a tensor lies; None when that is not known."""
         return self._places.get(value)
+
+    def _block(self, block: Block) -> None:
+        for value in block.params:
+            self._own(value)
+        for node in list(block.nodes):
+            for inner in node.blocks:
+                self._block(inner)
+            self._node(node)
 
     def _own(self, value: Value) -> None:
         facts = facts_of(value)
@@ -113,6 +131,9 @@ class Places:
             array = node.attributes.get("value")
             if type(array) is np.ndarray:
                 self._places[node.output] = Place(node.output, 0, array.strides, array.shape, array.dtype)
+            return
+        if node in self.rounds:
+            self._places[node.output] = self._places[node.inputs[0]]
             return
         if node.kind == "prim::ListUnpack":
             parts = self._lists.get(node.inputs[0])
@@ -142,6 +163,9 @@ class Places:
             # It will be raised when the program runs.
             return False
         found = results if isinstance(results, (list, tuple)) else [results]
+        if self._is_written and self._depends_on_strides(node, op, base, arguments):
+            # Strides are checked when a plan is run; then it would be too late to find that memory is another.
+            return False
         if not all(type(y) is np.ndarray and (not y.size or np.may_share_memory(memory, y)) for y in found):
             return self._copying(node, op, base, arguments, results)
         start = x.__array_interface__["data"][0]
@@ -157,6 +181,24 @@ class Places:
             return False
         self.views.add(node)
         return True
+
+    def _depends_on_strides(self, node: Node, op: Op, base: Place, arguments: list[Any]) -> bool:
+        """Whether a view of memory that is written may share it or not, depending on the strides of its operand."""
+        if base.root.node in self.copies:
+            return False
+        strides = tuple(2 * s for s in contiguous(base.shape[::-1], base.dtype)[::-1])
+        memory, x = _stand_in(base.shape, strides, base.dtype)
+        try:
+            y = op.kernel(np)(x, *arguments)
+        except GpujitError:
+            # Such strides are refused, not copied.
+            return False
+        found = y if isinstance(y, (list, tuple)) else [y]
+        if all(type(y) is np.ndarray and (not y.size or np.may_share_memory(memory, y)) for y in found):
+            return False
+        if self._alias is None:
+            self._alias = AliasAnalysis(self._graph)
+        return any(self._alias.is_written(v) for v in (node.inputs[0], *node.outputs))
 
     def _arguments(self, node: Node) -> list[Any] | None:
         """What is behind the first argument; tensors, whose shape alone matters, are stand-ins."""
@@ -211,15 +253,3 @@ def _stand_in(shape: tuple[int, ...], strides: Strides, dtype: np.dtype) -> tupl
     high = sum(max(0, s * (n - 1)) for s, n in zip(strides, shape, strict=True) if n)
     memory = np.empty(high - low + dtype.itemsize, np.uint8)
     return memory, np.ndarray(shape, dtype, memory, -low, strides)
-
-
-def reads_of(node: Node) -> Iterator[Value]:
-    """What a node reads, and what the nodes in its blocks do."""
-    yield from node.inputs
-    stack: list[Block] = list(node.blocks)
-    while stack:
-        block = stack.pop()
-        yield from block.returns
-        for inner in block.nodes:
-            yield from inner.inputs
-            stack += inner.blocks

@@ -5,8 +5,6 @@ Constant weights are packed once, whatever the number of plans that use them.
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
@@ -16,6 +14,7 @@ import numpy as np
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import gemm
+from gpujit.kernels.templates.packs import kept
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.native import Made
 from gpujit.static_runtime.places import Place, Strides
@@ -114,21 +113,10 @@ def _strides(x: Operand) -> tuple[int, int, int, int]:
 
 # Packed weights -------------------------------------------------------------------------------------------------------
 
-_packs: dict[tuple[int, int, Strides], tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
-_lock = threading.Lock()
-
 
 def packed_matrix(weights: np.ndarray, matrix: np.ndarray, tile: int) -> np.ndarray:
     """The weights as the template reads them, kept as long as the weights are."""
-    key = (id(weights), tile, matrix.strides)
-    with _lock:
-        found = _packs.get(key)
-    if found is not None and found[0]() is weights:
-        return found[1]
-    packed = gemm.pack(matrix, tile)
-    with _lock:
-        _packs[key] = weakref.ref(weights, lambda _: _packs.pop(key, None)), packed
-    return packed
+    return kept(weights, ("matrix", tile, matrix.shape, matrix.strides), lambda: gemm.pack(matrix, tile))
 
 
 # Operators ------------------------------------------------------------------------------------------------------------

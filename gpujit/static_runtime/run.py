@@ -81,6 +81,11 @@ class StaticRuntime:
                 raise InternalError(f"buffers {found[0]} and {found[1]} of the arena overlap")
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the arena and of scratch memory."""
+        return self.memory.nbytes + self.scratch.nbytes
+
+    @property
     def is_watched(self) -> bool:
         """Whether steps are run one by one."""
         return self.check or self.profile
@@ -115,7 +120,8 @@ class StaticRuntime:
         if self.check:
             self._poison_all()
         else:
-            self._is_proven = True
+            # Where there are branches, the next call may go another way.
+            self._is_proven = self.plan.is_straight
         return result
 
     # Binding the code
@@ -182,10 +188,13 @@ class StaticRuntime:
     def poison(self, step: int) -> None:
         """Fill what died before ``step`` with values that show when they are read."""
         plan = self.plan
+        if step <= self._poisoned:
+            # Another round of a loop has begun.
+            self._poisoned = step - 1
         for k, buffer in enumerate(plan.lifetimes):
             if self._poisoned < buffer.last + 1 <= step and not self._is_shared(k, buffer.last):
                 self._fill(k)
-        self._poisoned = max(step, self._poisoned)
+        self._poisoned = step
 
     def _is_shared(self, k: int, step: int) -> bool:
         """Whether another value was written over a value at the step at which that died."""

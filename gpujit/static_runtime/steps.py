@@ -89,7 +89,9 @@ class OutStep:
 class StaticPlan:
     """Everything about one graph that all its runtimes share.
 
-    ``is_quiet``: no NumPy operator computes in it, so there are no warnings of NumPy's to turn off.
+    ``order`` are its nodes, those of inner blocks behind the node around them, with the blocks' Return nodes.
+    ``is_quiet``: no NumPy operator computes in it, so there are no warnings of NumPy's to turn off. ``is_straight``:
+    there are no branches or loops in it.
     """
 
     graph: Graph
@@ -113,6 +115,7 @@ class StaticPlan:
     names: dict[Value, str]
     separate: int
     is_quiet: bool
+    is_straight: bool
     made_outputs: dict[int, Value] = field(default_factory=dict)
     reads_attributes: bool = False
 

@@ -104,6 +104,18 @@ class UnknownAttributeError(GpujitError, AttributeError):
     code = "no-attribute"
 
 
+class LayerError(GpujitError, ValueError):
+    """A layer of ``gpujit.nn`` cannot be made or run as asked."""
+
+    code = "layer"
+
+
+class StateDictError(GpujitError, RuntimeError):
+    """A state_dict does not fit the module it is loaded into; names the keys and shapes."""
+
+    code = "state-dict"
+
+
 class OpError(GpujitError, RuntimeError):
     """An operator refused its inputs. Raised by op bodies; the interpreter adds the model's source line."""
 

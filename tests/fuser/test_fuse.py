@@ -299,3 +299,16 @@ def test_a_view_that_copies_nothing_stays_outside() -> None:
   return (%d)"""
     graph = check(text, array(3, 4), array(3, 5))
     assert shape_of_fusion(graph) == [["neg", "exp"], "transpose", "mm"]
+
+
+def test_what_a_loop_makes_of_a_result_stays_in_the_loop() -> None:
+    graph = check(
+        f"graph(%x : Float(2, 3), %n : int, %y : Float(6)):\n{ONE}{FLAGS}"
+        "  %six : int = prim::Constant[value=6]()\n  %all : int[] = prim::ListConstruct(%six)\n"
+        "  %a : Float(2, 3) = aten::neg(%x)\n  %b : Float(2, 3) = aten::exp(%a)\n"
+        "  %l : Float(6) = prim::Loop(%n, %yes, %y)\n    block0(%i : int, %c : Float(6)):\n"
+        "      %d : Float(3, 2) = aten::transpose(%b, %zero, %one)\n      %e : Float(6) = aten::reshape(%d, %all)\n"
+        "      -> (%yes, %e)\n  return (%l)",
+        array(2, 3), 2, array(6),
+    )  # fmt: skip
+    assert shape_of_fusion(graph)[0] == ["neg", "exp"]

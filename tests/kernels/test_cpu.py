@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 pytest.importorskip("llvmlite")
 
 from gpujit.kernels import cpu_launch
-from gpujit.kernels.cpu_ops import NotRendered
 from gpujit.kernels.reference import run
+from gpujit.kernels.tile import NotRendered
 from gpujit.support.config import config
 from gpujit.support.errors import GpujitError
 from tests.kernels.random_programs import assert_close, cases

@@ -11,8 +11,8 @@ pytest.importorskip("llvmlite")
 
 from gpujit.ir.scalar import RecordError
 from gpujit.kernels import cpu_launch
-from gpujit.kernels.cpu_ops import NotRendered
 from gpujit.kernels.reference import run
+from gpujit.kernels.tile import NotRendered
 from gpujit.ops import table
 from gpujit.ops.record import opaque_function
 from gpujit.ops.registry import Op

@@ -12,11 +12,11 @@ import pytest
 
 from gpujit.ir import scalar
 from gpujit.ir.scalar import Expr
-from gpujit.kernels.cuda_ops import NotRendered, held
+from gpujit.kernels.cuda_ops import held
 from gpujit.kernels.cuda_tile import COLUMN, POINTS, ROW, Limits, plan_cuda
 from gpujit.kernels.index import dim, value
 from gpujit.kernels.numba_cuda import argument_types, render
-from gpujit.kernels.tile import TileProgram
+from gpujit.kernels.tile import NotRendered, TileProgram
 from gpujit.kernels.tile_build import Builder
 from tests.kernels.cuda_programs import SAMPLES, golden_file
 

@@ -11,6 +11,7 @@ import pytest
 
 from gpujit.kernels import cache, native
 from gpujit.kernels.emit import KernelWriter
+from gpujit.kernels.team import Team
 from gpujit.support.errors import InternalError
 
 
@@ -35,17 +36,11 @@ def test_a_plan_runs_its_steps_in_order():
     blocks = [native.pack_block([a, b, 5]) for a, b in pairwise(buffers)]
     functions = np.array([k.address for k in kernels], np.int64)
     addresses = np.array([b.ctypes.data for b in blocks], np.int64)
-    native.run_steps(functions, addresses)
+    team = Team(1)
+    for count in (0, 3):
+        assert not buffers[-1].any()
+        team.run(team.address, functions.ctypes.data, addresses.ctypes.data, count)
     assert np.array_equal(buffers[-1], np.full(5, 12, np.float32))
-    native.run_steps(functions[:0], addresses[:0])
-    assert native.runner_address() > 0
-
-
-def test_steps_of_the_wrong_shape_are_refused():
-    rows = np.zeros(4, np.int64)
-    for functions, blocks in ((rows, rows[:2]), (rows[::2], rows[::2]), (rows.astype(np.int32), rows)):
-        with pytest.raises(InternalError):
-            native.run_steps(functions, blocks)
 
 
 def test_a_block_holds_addresses_integers_and_floats():

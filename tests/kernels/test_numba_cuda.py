@@ -16,12 +16,11 @@ pytest.importorskip("numba_cuda")
 from gpujit.ir import scalar
 from gpujit.ir.scalar import RecordError
 from gpujit.kernels import cuda_launch
-from gpujit.kernels.cuda_ops import NotRendered
 from gpujit.kernels.cuda_simulated import Pointer
 from gpujit.kernels.cuda_tile import COLUMN, POINTS, ROW, CudaKernel, Limits
 from gpujit.kernels.index import dim, index
 from gpujit.kernels.reference import run
-from gpujit.kernels.tile import Bound, Call
+from gpujit.kernels.tile import Bound, Call, NotRendered
 from gpujit.kernels.tile_build import Builder
 from gpujit.ops import table
 from gpujit.ops.registry import Op

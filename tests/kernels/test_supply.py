@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from gpujit.kernels import build, cache, cpu_launch, supply
-from gpujit.kernels.cpu_ops import NotRendered
+from gpujit.kernels.tile import NotRendered
 from gpujit.support.config import config
 from gpujit.support.errors import CacheWarning, InternalError
 from tests.kernels.cache_help import geometry, nest, run, scaled, unknown

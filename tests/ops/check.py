@@ -14,7 +14,9 @@ import pytest
 from gpujit.ir.schema import Argument
 from gpujit.ir.types import TensorType
 from gpujit.ops import table
-from gpujit.ops.infer import admits, checked, infer, type_of
+from gpujit.ops.infer import infer
+from gpujit.ops.infer_cases import type_of
+from gpujit.ops.infer_check import admits, checked
 from gpujit.ops.registry import Op
 
 TOLERANCE = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gpujit.ops.families.layers.conv  # noqa: F401  # importing declares the entries
-from gpujit.ops.families.layers import convolve
+from gpujit.ops.families.layers import convolve, convolve_depthwise
 from gpujit.support.errors import DTypeError, ShapeError
 from tests.ops.check import against_torch, assert_same, run
 
@@ -125,7 +125,7 @@ def test_large_inputs_are_done_in_turns(monkeypatch: pytest.MonkeyPatch) -> None
         want = run(*args)
         for limit in (1, 2000, 30000):
             monkeypatch.setattr(convolve, "COLUMN_LIMIT", limit)
-            monkeypatch.setattr(convolve, "CACHED", limit)
+            monkeypatch.setattr(convolve_depthwise, "CACHED", limit)
             assert_same(run(*args), want)
 
 

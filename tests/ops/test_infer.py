@@ -10,7 +10,10 @@ import pytest
 from gpujit.ir.types import TENSOR, TensorType
 from gpujit.ops import infer as inference
 from gpujit.ops import table
-from gpujit.ops.infer import admits, checked, infer, join, kind_of_rule, type_of
+from gpujit.ops.infer import infer, kind_of_rule
+from gpujit.ops.infer_cases import join, type_of
+from gpujit.ops.infer_check import admits, checked
+from gpujit.ops.infer_probe import PROBE_LIMIT
 from gpujit.ops.registry import Op, by_full_name
 from gpujit.ops.rules.common import UNKNOWN, ListOf, NotKnown, Unknown, broadcast
 from gpujit.support.config import Settings, config, from_environment
@@ -84,7 +87,7 @@ def test_a_large_probe_keeps_sizes_it_can_name() -> None:
 
     op = new_op("my::twice(Tensor x) -> Tensor", body)
     assert infer(op, [TensorType(6, (100000, 5000))]) == TensorType(6, (5000, None))
-    assert max(seen) <= inference.PROBE_LIMIT
+    assert max(seen) <= PROBE_LIMIT
 
 
 def test_operators_with_effects_are_never_probed() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from gpujit.ir import types as T
 from gpujit.ops import into, table
+from gpujit.ops.out_variants import COPIED
 from gpujit.ops.registry import Op
 from gpujit.support.errors import DTypeError, InternalError, OpError, ShapeError
 from tests.ops.check import assert_same, run
@@ -35,6 +36,20 @@ C64 = A.astype(np.complex64)
 
 # Arguments of entries that are not pointwise; what is missing at the end takes its default.
 SAMPLES: dict[str, list[tuple[Any, ...]]] = {
+    "aten::angle": [(A - 0.5,), (C64 * (1 - 2j),), (np.array([[np.nan, -0.0, -1, np.inf]], np.float32),)],
+    "aten::complex": [(A, V), (A.astype(np.float64), A.astype(np.float64))],
+    "aten::polar": [(A, V), (V, A)],
+    "aten::div.Tensor_mode": [(A - 0.5, V, None), (A - 0.5, V, "floor"), (A - 0.5, V, "trunc"), (whole(5), V, None)],
+    "aten::div.Scalar_mode": [(A - 0.5, 0.25, None), (A - 0.5, 2, "trunc"), (A - 0.5, -0.25, "floor")],
+    "aten::fft_fft": [(A,), (C64, 8, 0, "ortho"), (A.astype(np.float64), 3)],
+    "aten::fft_ifft": [(C64,), (A, 8, 0, "forward")],
+    "aten::fft_rfft": [(A,), (A, 8, 0, "ortho"), (A.T, 3)],
+    "aten::fft_irfft": [(C64,), (C64, 9, 0), (A, None, -1, "forward")],
+    "aten::fft_hfft": [(C64 * (1 - 2j),), (C64, 9, 0), (A, None, -1, "ortho")],
+    "aten::fft_ihfft": [(A,), (A, 8, 0, "ortho")],
+    "aten::linalg_norm": [(A,), (A, None, [1], True), (A, 2, [0]), (V, 2), (A, 3.0, [0]), (A, 1)],
+    "aten::matrix_power": [(A[:, :4], 2), (X3[:, :, :4], 3), (A[:, :4], 0), (A[:, :4], 5)],
+    "aten::linalg_matrix_power": [(A[:, :4], 3)],
     "aten::mm": [(A, B), (A.T, A), (whole(2, 3), whole(3, 2)), (floats(0, 5), B)],
     "aten::mm.dtype": [(A, B, FLOAT32)],
     "aten::bmm": [(X3, Y3), (whole(2, 4, 5), whole(2, 5, 3))],
@@ -504,6 +519,75 @@ def test_entries_without_a_variant_copy() -> None:
     assert_same(tuple(out), run("aten::topk", A, 2, 1, True, True))
     with pytest.raises(InternalError):
         table.by_full_name("aten::item").out_kernel(np)  # type: ignore[union-attr]
+
+
+# What PyTorch's static runtime computes in given arrays.
+UPSTREAM = """
+_add_relu _addmm_activation _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _log_softmax
+_log_softmax_backward_data _logcumsumexp _softmax _softmax_backward_data abs absolute acos acosh
+adaptive_max_pool2d_backward adaptive_max_pool3d_backward addbmm addcdiv addcmul addmm addmv addr angle arccos
+arcsin arcsinh arctan arctan2 arctanh argmax argmin asin asinh atan atan2 atanh baddbmm bitwise_and
+bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm cat ceil cholesky_inverse
+cholesky_solve clamp clamp_max clamp_min clip clone complex copysign cos cosh cross cumprod cumsum deg2rad diff
+digamma div divide dot elu elu_backward eq erf erfc erfinv exp exp2 expm1 fft_fft fft_hfft fft_ifft fft_ihfft
+fft_irfft fft_rfft fix floor fmax fmin frac full full_like gather gcd ge gelu gelu_backward glu gt hardshrink
+hardshrink_backward hardsigmoid hardsigmoid_backward hardswish hardtanh heaviside histc hypot i0 igamma igammac
+index index_add index_copy index_select inner inverse isin isneginf isposinf kron layer_norm lcm ldexp le
+leaky_relu leaky_relu_backward lerp lgamma linalg_cond linalg_cross linalg_det linalg_eigvals linalg_inv
+linalg_matmul linalg_matrix_power linalg_norm linalg_solve linalg_solve_triangular linalg_tensorinv linear log
+log10 log1p log2 log_sigmoid logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor
+logit lt masked_select matmul matrix_power max maximum mean min minimum mish mm mse_loss msort mul
+multi_margin_loss multilabel_margin_loss multiply mv mvlgamma nan_to_num nanquantile narrow_copy ne neg negative
+nextafter nonzero norm nuclear_norm ones ones_like orgqr ormqr outer polar polygamma pow prod quantile rad2deg
+reciprocal relu remainder renorm repeat round rsqrt scatter scatter_add scatter_reduce sgn sigmoid
+sigmoid_backward sign signbit silu silu_backward sin sinc sinh soft_margin_loss softmax softplus
+softplus_backward softshrink softshrink_backward special_digamma special_entr special_erf special_erfc
+special_erfcx special_erfinv special_exp2 special_expit special_expm1 special_gammainc special_gammaincc
+special_gammaln special_i0 special_i0e special_i1 special_i1e special_log1p special_log_ndtr
+special_multigammaln special_ndtr special_ndtri special_polygamma special_psi special_round special_sinc
+special_xlog1py special_xlogy special_zeta sqrt square stack sub subtract sum take take_along_dim tan tanh
+tanh_backward threshold threshold_backward tril triu true_divide trunc vdot where xlogy zeros
+"""
+UPSTREAM_QUANTISED = """
+embedding_bag_4bit_rowwise_offsets embedding_bag_byte_prepack embedding_bag_byte_rowwise_offsets
+embedding_bag_byte_unpack linear linear_dynamic_fp16 linear_relu_dynamic_fp16
+"""
+# Autograd and sparse tensors, for which there are no operators at all.
+ABSENT = {
+    "aten::_convert_indices_from_coo_to_csr", "aten::_convert_indices_from_csr_to_coo",
+    "aten::adaptive_max_pool2d_backward", "aten::adaptive_max_pool3d_backward",
+}  # fmt: skip
+
+
+def overloads(name: str) -> list[Op]:
+    """Those that make new tensors."""
+    found = [op for op in table.by_name(name) if op.form == "functional" and op.kind != "prim"]
+    return [
+        op for op in found if any(r.type == T.TENSOR for r in op.schema.returns) and not op.overload.endswith("out")
+    ]
+
+
+@pytest.mark.parametrize("name", [f"aten::{n}" for n in UPSTREAM.split()])
+def test_every_operator_of_static_runtime_has_a_variant_or_a_reason(name: str) -> None:
+    found = overloads(name)
+    assert bool(found) == (name not in ABSENT), f"{name} is no operator of the table, or has become one"
+    without = [op.full_name for op in found if not op.has_out_variant]
+    if name in COPIED:
+        # A reason that has gone out of date is taken off the list.
+        assert len(without) == len(found) and COPIED[name]
+    elif found:
+        assert any(op.has_out_variant for op in found), f"{name} has neither an out-variant nor a reason"
+
+
+def test_reasons_are_for_operators_that_need_one() -> None:
+    assert {n.removeprefix("aten::") for n in COPIED} <= set(UPSTREAM.split())
+
+
+@pytest.mark.parametrize("name", [f"quantized::{n}" for n in UPSTREAM_QUANTISED.split()])
+def test_quantised_operators_hold_scales_beside_their_numbers(name: str) -> None:
+    # A quantised tensor or packed table is an object of its own, no array that could lie in an arena; and NumPy's
+    # products of what is packed are made anew.
+    assert not any(op.has_out_variant for op in table.by_name(name))
 
 
 N = 1 << 20

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gpujit.ir.types import TensorType
 from gpujit.ops import table
-from gpujit.ops.infer import admits, infer
+from gpujit.ops.infer import infer
+from gpujit.ops.infer_check import admits
 from gpujit.ops.rules.common import UNKNOWN, ListOf, Unknown
 from gpujit.support.errors import DTypeError, ShapeError
 from tests.ops.check import run

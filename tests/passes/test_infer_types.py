@@ -20,7 +20,8 @@ from gpujit.ir.symbols import Sym, evaluate, mul, symbol
 from gpujit.ir.types import TENSOR, TensorType
 from gpujit.ir.values import QTensor
 from gpujit.ir.verify import verify
-from gpujit.ops.infer import admits, type_of
+from gpujit.ops.infer_cases import type_of
+from gpujit.ops.infer_check import admits
 from gpujit.ops.rules.common import UNKNOWN
 from gpujit.passes.infer.main import Facts, infer_types, infer_types_pass, symbolic_inputs
 from gpujit.runtime import bytecode

@@ -12,7 +12,8 @@ from gpujit.ir.symbols import Sym, add, bounds, evaluate, floordiv, maximum, min
 from gpujit.ir.type_parser import parse_type
 from gpujit.ir.types import TensorType
 from gpujit.ops import table
-from gpujit.ops.infer import infer, type_of
+from gpujit.ops.infer import infer
+from gpujit.ops.infer_cases import type_of
 from gpujit.ops.symbolic import Live, NotKnown
 
 S, U = symbol(1), symbol(2, low=2, high=8)

@@ -12,6 +12,7 @@ pytest.importorskip("llvmlite")
 
 import gpujit
 from gpujit.runtime.executor import MAX_CHANGES, Executor
+from gpujit.runtime.lower import Lowerer
 from gpujit.support.errors import ScriptRaised
 from tests.programs import archive, forward, module
 
@@ -139,3 +140,25 @@ def test_explain_names_groups_lines_and_refusals() -> None:
 def test_plain_modules_say_how_to_be_optimised() -> None:
     loaded = gpujit.load(archive(module(forward("x: Tensor", "return torch.relu(x)"))))
     assert "optimize_for_inference" in loaded.explain()
+
+
+def test_bytecode_is_made_only_where_the_interpreter_runs_a_plan() -> None:
+    fast, run = executor("return torch.sigmoid(torch.mul(torch.relu(x), 2.))")
+    fast(X)
+    plain = Executor(run.function, {}, lambda values: None, strict=True)
+    values = [fast._object, X]
+    np.testing.assert_allclose(plain(values), fast(X), rtol=1e-6)
+    assert [p.code is None for p in run.plans()] == [True] and [p.runner is None for p in run.plans()] == [False]
+    assert [p.code is None for p in plain.plans()] == [False] and [p.runner is None for p in plain.plans()] == [True]
+
+
+def test_a_group_without_a_kernel_is_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast, run = executor("return torch.sigmoid(torch.mul(torch.relu(x), 2.))")
+    plan = Executor(run.function, {}, lambda values: None, strict=True).prepare([fast._object, X])
+    (step,) = plan.steps.values()
+    lowered = []
+    lower = Lowerer.graph_code
+    monkeypatch.setattr(Lowerer, "graph_code", lambda self, graph: lowered.append(graph) or lower(self, graph))
+    for x in (X, X + 1, X + 2):
+        np.testing.assert_allclose(step.unfused(x), 1 / (1 + np.exp(-np.maximum(x, 0) * 2)), rtol=1e-6)
+    assert len(lowered) == 1

@@ -13,7 +13,7 @@ pytest.importorskip("llvmlite")
 
 from gpujit.fuser.report import describe, report_of
 from gpujit.ir.graph import Node
-from gpujit.kernels.cpu_ops import NotRendered
+from gpujit.kernels.tile import NotRendered
 from gpujit.runtime import fused
 from gpujit.runtime.fused import FusedStep
 from gpujit.support.config import config

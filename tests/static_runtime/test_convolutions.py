@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpujit.kernels.templates import packs
 from gpujit.runtime.lower import Lowerer
-from gpujit.static_runtime import convolutions
 from gpujit.static_runtime.module import StaticModule
 from tests.static_runtime.help import f32
 from tests.static_runtime.test_products import check, graph_of
@@ -76,7 +76,7 @@ def test_what_is_left_to_the_library() -> None:
 def test_packed_weights_are_shared_and_go_with_the_weights() -> None:
     w = f32(16, 8, 3, 3)
     gc.collect()
-    before = len(convolutions._packs)
+    before = len(packs._packs)
     modules = []
     for images in (1, 2):
         graph, given = graph_of("aten::conv2d", [f32(images, 8, 6, 6), w, None, [1, 1], [0, 0], [1, 1], 1], {1, 2})
@@ -85,7 +85,7 @@ def test_packed_weights_are_shared_and_go_with_the_weights() -> None:
     packed = [o.constants["weights"] for o in owners]
     assert packed[0] is packed[1]
     assert all(o.words[o.slots["weights"]] == packed[0].ctypes.data for o in owners)
-    assert len(convolutions._packs) > before
+    assert len(packs._packs) > before
     del w, modules, graph, owners, packed
     gc.collect()
-    assert len(convolutions._packs) == before
+    assert len(packs._packs) == before

@@ -22,7 +22,7 @@ from gpujit.support.config import config
 from gpujit.testing import assert_same_values
 from tests.models.speech import speech
 from tests.passes.random_graphs import Program, assert_equal, outcome, programs
-from tests.static_runtime.help import CORPUS, DEFAULT, Pair, from_graph, own, pair, read_case, run_graph
+from tests.static_runtime.help import CORPUS, DEFAULT, Pair, from_graph, from_text, own, pair, read_case, run_graph
 
 # Transformers take a second each; two of them stand for the others in a plain run.
 _QUICK = ("BertModel_trace", "GPT2LMHeadModel_trace")
@@ -69,9 +69,9 @@ def test_planned_equals_interpreted(path: Path) -> None:
     with config(check_plan=True):
         assert_close(case.planned(given), wanted, "poisoned")
         assert_close(case.planned(given), wanted, "poisoned again")
-    for number in range(2, 11):
+    for number in range(2, 101):
         result = case.planned(given)
-        if number in (2, 10):
+        if number in (2, 100):
             assert_close(result, wanted, f"call {number}")
     # Later runs write nothing into earlier results, nor do two results share memory (unless they are an input).
     assert_same_values(first, kept, "the first result, later")
@@ -83,13 +83,14 @@ def test_planned_equals_interpreted(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["BertModel_trace", "ConvNextModel_trace", "nms_postprocess", "loop_rnn", "resnet_script"]
+    "name",
+    ["BertModel_trace", "ConvNextModel_trace", "nms_postprocess", "loop_rnn", "interface_state", "resnet_script"],
 )
-def test_four_threads_at_once(name: str) -> None:
+def test_eight_threads_at_once(name: str) -> None:
     case = load(CORPUS / f"{name}.pt")
     wanted = case.interpreted(own(case.values))
     faults: list[BaseException] = []
-    start = threading.Barrier(4)
+    start = threading.Barrier(8)
 
     def work(check: bool) -> None:
         try:
@@ -101,13 +102,13 @@ def test_four_threads_at_once(name: str) -> None:
         except BaseException as fault:
             faults.append(fault)
 
-    threads = [threading.Thread(target=work, args=(i == 3,)) for i in range(4)]
+    threads = [threading.Thread(target=work, args=(i % 4 == 3,)) for i in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not faults, faults[0]
-    assert 1 <= case.static.memory().runtimes <= 4
+    assert 1 <= case.static.memory().runtimes <= 8
 
 
 @pytest.mark.parametrize("name", ["mlp", "convs_script", "lstm_script", "bert_trace"])
@@ -136,6 +137,23 @@ def test_inputs_with_other_strides() -> None:
         before = y.copy()
         assert_close(case.planned(given), wanted)
         np.testing.assert_array_equal(y, before)
+
+
+def test_what_is_a_copy_or_not_by_its_strides_and_written() -> None:
+    text = """
+        graph(%x : Float(2, 3)):
+          %zero : int = prim::Constant[value=0]()
+          %one : int = prim::Constant[value=1]()
+          %1 : Float(2, 3) = aten::neg(%x)
+          %2 : Float(2) = aten::select(%1, %one, %zero)
+          %3 : Float(2) = aten::add_(%2, %2, %one)
+          %4 : Float(2) = aten::contiguous(%3, %zero)
+          %5 : Float(2) = aten::add_(%4, %4, %one)
+          %6 : Float(2) = aten::relu(%4)
+          return (%6)"""
+    x = -np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+    for y in (x, np.asfortranarray(x), x):
+        np.testing.assert_array_equal(from_text(text, Options(out_bytes=0)).run([y]), [4, 16])
 
 
 def fully_typed(program: Program) -> bool:
@@ -172,23 +190,57 @@ def test_random_graphs_without_writes_under_all_options(program: Program) -> Non
 
 
 @pytest.mark.skipif(not SILERO.exists(), reason="silero_vad.jit is not there; ci/fetch_models.sh gets it")
-def test_a_model_with_state_carries_it() -> None:
+@pytest.mark.parametrize(("rate", "size"), [(16000, 512), (8000, 256)])
+def test_a_model_with_state_carries_it(rate: int, size: int) -> None:
     module, judge = gpujit.load(SILERO), gpujit.load(SILERO)
     module.reset_states()
     judge.reset_states()
-    audio = speech(16000, 3)[None]
+    audio = speech(rate, 4)[None]
     cases: list[Pair] = []
     got, wanted = [], []
-    for i in range(0, audio.shape[1] - 511, 512):
-        chunk = audio[:, i : i + 512]
-        wanted.append(judge(chunk, 16000)[0, 0])
-        values = [module._object, chunk, 16000]
+    for i in range(0, audio.shape[1] - size + 1, size):
+        chunk = audio[:, i : i + size]
+        wanted.append(judge(chunk, rate)[0, 0])
+        values = [module._object, chunk, rate]
         found = next((c for c in cases if c.specialised.check(values) is None), None)
         if found is None:
-            found = pair(module, [chunk, 16000])
+            found = pair(module, [chunk, rate])
             cases.append(found)
-        got.append(found.planned(values)[0, 0])
-    assert len(cases) == 2
+        # A poisoned arena changes nothing, whether the state is new or carried.
+        with config(check_plan=len(got) % 3 == 1):
+            got.append(found.planned(values)[0, 0])
+    assert len(cases) == 2 and len(got) > 100
     assert np.ptp(wanted) > 0.5
     np.testing.assert_allclose(got, wanted, atol=1e-5, rtol=0)
     np.testing.assert_allclose(module._state, judge._state, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.skipif(not SILERO.exists(), reason="silero_vad.jit is not there; ci/fetch_models.sh gets it")
+def test_a_model_with_state_after_other_shapes() -> None:
+    fast, judge = gpujit.optimize_for_inference(gpujit.load(SILERO)), gpujit.load(SILERO)
+    for turn, (rate, size, rows) in enumerate(3 * [(16000, 512, 1), (8000, 256, 1), (16000, 512, 3), (8000, 256, 2)]):
+        audio = np.stack([speech(rate, 1)[k * size : (k + 4) * size] for k in range(rows)])
+        for i in range(0, 4 * size, size):
+            chunk = audio[:, i : i + size]
+            with config(check_plan=turn % 3 == 2):
+                got = fast(chunk, rate)
+            np.testing.assert_allclose(got, judge(chunk, rate), atol=1e-5, rtol=0)
+
+
+def enlarged(inputs: list[Any]) -> list[Any]:
+    """Inputs with twice the rows."""
+    return [np.concatenate([x, x]) if isinstance(x, np.ndarray) and x.ndim > 1 else x for x in inputs]
+
+
+@pytest.mark.parametrize("path", CASES)
+def test_executors_change_shapes_and_back(path: Path) -> None:
+    module, judge = gpujit.load(path).eval(), gpujit.load(path).eval()
+    fast = gpujit.optimize_for_inference(module)
+    kinds = [read_case(path)]
+    with suppress(gpujit.GpujitError):
+        gpujit.load(path).eval()(*enlarged(kinds[0]))
+        kinds.append(enlarged(kinds[0]))
+    for turn, check in ((0, False), (-1, False), (0, True), (-1, True), (0, False), (-1, False)):
+        given = copy.deepcopy(kinds[turn])
+        with config(check_plan=check):
+            assert_close(fast(*given), judge(*copy.deepcopy(kinds[turn])), f"turn {turn}, check {check}")

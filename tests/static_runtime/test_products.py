@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from gpujit.ir.graph import Graph, Node
 from gpujit.ir.types import NONE, TensorType
+from gpujit.kernels.templates import packs
 from gpujit.ops import table
 from gpujit.passes.nodes import infer_types
 from gpujit.runtime.lower import Lowerer
-from gpujit.static_runtime import products
 from gpujit.static_runtime.module import StaticModule
 from gpujit.support.config import config
 from tests.static_runtime.help import f32, run_graph
@@ -143,14 +143,14 @@ def test_what_is_left_to_the_library() -> None:
 def test_packed_weights_are_shared_and_go_with_the_weights() -> None:
     w = f32(64, 48)
     gc.collect()
-    before = len(products._packs)
+    before = len(packs._packs)
     for rows in (3, 300):
         graph, given = graph_of("aten::linear", [f32(rows, 48), w, None], {1})
         first, second = StaticModule(graph, {}, Lowerer(np)), StaticModule(graph, {}, Lowerer(np))
         np.testing.assert_array_equal(first.run(given), second.run(given))
-        packs = [s.kernel.owner.constants["b"] for m in (first, second) for s in m.plan(given).segments[0].steps]  # type: ignore[attr-defined]
-        assert packs[0] is packs[1]
-    assert len(products._packs) > before
-    del graph, first, second, w, packs
+        packed = [s.kernel.owner.constants["b"] for m in (first, second) for s in m.plan(given).segments[0].steps]  # type: ignore[attr-defined]
+        assert packed[0] is packed[1]
+    assert len(packs._packs) > before
+    del graph, first, second, w, packed
     gc.collect()
-    assert len(products._packs) == before
+    assert len(packs._packs) == before

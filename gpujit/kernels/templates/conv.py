@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from gpujit.kernels.target import host
 from gpujit.kernels.templates import conv_dense, conv_few, conv_rows, gemm, winograd
 from gpujit.kernels.templates.bound import BoundTemplate, template_address
 from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.packs import kept
 from gpujit.kernels.templates.planes import Window
 from gpujit.support.errors import ArgumentError
 
@@ -43,11 +45,18 @@ class Conv(NamedTuple):
         self.epilogue.check()
 
 
-def bind(conv: Conv, weights: np.ndarray, bias: np.ndarray | None = None, method: str | None = None) -> BoundTemplate:
+def bind(
+    conv: Conv,
+    weights: np.ndarray,
+    bias: np.ndarray | None = None,
+    method: str | None = None,
+    owner: np.ndarray | None = None,
+) -> BoundTemplate:
     """The kernel to call with (x, out), and a residual last; weights are [K, C / groups, kernel y, kernel x].
 
     ``method`` is "dense", "rows", "pixels" (for 1x1), "few" (pixels), "winograd2" or "winograd4"; by default what is
-    quicker.
+    quicker. What is made of the weights is kept as long as ``owner`` is, an array that the weights are a view of; by
+    default the weights themselves.
     Raises ArgumentError.
     """
     conv.check()
@@ -56,19 +65,21 @@ def bind(conv: Conv, weights: np.ndarray, bias: np.ndarray | None = None, method
         raise ArgumentError(f"weights of shape {weights.shape} for a convolution that needs {expected}")
     if (bias is None) == conv.epilogue.bias:
         raise ArgumentError("a bias is given or promised, but not both")
+    owner = weights if owner is None else owner
     weights = np.ascontiguousarray(weights, np.float32)
     method = method or choose(conv)
     if method == "rows":
-        return _bind_rows(conv, weights, bias)
+        return _bind_rows(conv, weights, bias, owner)
     if method == "pixels":
-        return _bind_pixels(conv, weights, bias)
+        return _bind_pixels(conv, weights, bias, owner)
     if method == "few":
-        return _bind_few(conv, weights, bias)
+        return _bind_few(conv, weights, bias, owner)
     if method.startswith("winograd"):
-        return _bind_winograd(conv, weights, bias, int(method[-1]))
-    return bind_dense(conv, weights, bias)
+        return _bind_winograd(conv, weights, bias, owner, int(method[-1]))
+    return bind_dense(conv, weights, bias, owner)
 
 
+@lru_cache(maxsize=1024)
 def choose(conv: Conv) -> str:
     """Which template is quickest: unfolding pays when many filters read what was unfolded."""
     if conv.filters // conv.groups < 12:
@@ -121,6 +132,7 @@ def _constants(conv: Conv, bias: np.ndarray | None) -> dict[str, np.ndarray]:
     return {} if bias is None else {"bias": np.ascontiguousarray(bias, np.float32)}
 
 
+@lru_cache(maxsize=8192)
 def dense_tile(filters: int, pixels: int, lanes: int) -> tuple[int, int]:
     """Filters and vectors of pixels of a register tile: those that compute least beyond the borders."""
 
@@ -142,14 +154,20 @@ DENSE_TILES = {
 
 
 def bind_dense(
-    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, places: np.ndarray | None = None, out_area: int = 0
+    conv: Conv,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+    owner: np.ndarray,
+    places: np.ndarray | None = None,
+    out_area: int = 0,
 ) -> BoundTemplate:
     """The unfolding kernel; pixel ``p`` goes to ``places[p]`` of a channel of ``out_area`` pixels, if that is given."""
     window, lanes = conv.window, host().width
     pixels = window.output[0] * window.output[1]
     filters, channels = conv.filters // conv.groups, conv.channels // conv.groups
     rows, vectors = dense_tile(filters, pixels, lanes)
-    constants = _constants(conv, bias) | {"weights": conv_dense.pack(weights, conv.groups, rows)}
+    packed = kept(owner, ("dense", conv.groups, rows), lambda: conv_dense.pack(weights, conv.groups, rows))
+    constants = _constants(conv, bias) | {"weights": packed}
     segments = 0
     if not window.is_plain:
         table = conv_dense.pieces(window, lanes, vectors)
@@ -180,7 +198,7 @@ def bind_dense(
     )
 
 
-def _bind_few(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> BoundTemplate:
+def _bind_few(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray) -> BoundTemplate:
     """The kernel with filters in the lanes."""
     window, lanes = conv.window, host().width
     if conv.groups != 1:
@@ -193,7 +211,8 @@ def _bind_few(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> Bound
         "images": conv.images, "channels": conv.channels, "filters": conv.filters, "area": window.height * window.width,
         "pixels": pixels, "tap_count": taps, "panels": -(-conv.filters // spec.tile),
     }  # fmt: skip
-    packed = {"weights": conv_few.pack(weights, spec.tile), "offsets": conv_few.offsets(window)}
+    turned = kept(owner, ("few", spec.tile), lambda: conv_few.pack(weights, spec.tile))
+    packed = {"weights": turned, "offsets": conv_few.offsets(window)}
     return BoundTemplate(
         template_address(("conv_few", spec), lambda: conv_few.render(spec)),
         conv_few.SLOTS,
@@ -205,7 +224,7 @@ def _bind_few(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> Bound
     )
 
 
-def _bind_pixels(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> BoundTemplate:
+def _bind_pixels(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray) -> BoundTemplate:
     """A 1x1 convolution as a product whose rows are pixels: no lane is idle in images of few pixels."""
     if not conv.window.is_plain or conv.groups != 1:
         raise ArgumentError(f"products over pixels are for windows of 1x1 in one group, not {conv.window}")
@@ -215,7 +234,8 @@ def _bind_pixels(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> Bo
         pixels, conv.filters, conv.channels, (conv.channels * pixels, 0, 1, pixels), strides, r=strides,
         batch=conv.images, epilogue=conv.epilogue,
     )  # fmt: skip
-    return gemm.bind(product, weights.reshape(conv.filters, conv.channels).T, bias)
+    matrix, tile = weights.reshape(conv.filters, conv.channels).T, gemm.plan(product).tile
+    return gemm.bind(product, matrix, bias, kept(owner, ("pixels", tile), lambda: gemm.pack(matrix, tile)))
 
 
 def rows_tile(filters: int, kernel_y: int, height: int, width: int, lanes: int) -> tuple[int, int, int]:
@@ -235,7 +255,7 @@ def rows_tile(filters: int, kernel_y: int, height: int, width: int, lanes: int) 
     return together, rows, vectors
 
 
-def _bind_rows(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> BoundTemplate:
+def _bind_rows(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray) -> BoundTemplate:
     window, lanes = conv.window, host().width
     height, width = window.output
     filters, channels = conv.filters // conv.groups, conv.channels // conv.groups
@@ -245,8 +265,12 @@ def _bind_rows(conv: Conv, weights: np.ndarray, bias: np.ndarray | None) -> Boun
         conv.epilogue,
     )  # fmt: skip
     columns = window.taps[: window.kernel[1]]
+
+    def pack() -> np.ndarray:
+        return conv_dense.pack(np.ascontiguousarray(weights.transpose(0, 1, 3, 2)), conv.groups, together)
+
     constants = _constants(conv, bias) | {
-        "weights": conv_dense.pack(np.ascontiguousarray(weights.transpose(0, 1, 3, 2)), conv.groups, together),
+        "weights": kept(owner, ("rows", conv.groups, together), pack),
         "offsets": (np.arange(channels)[:, None] * window.plane_size + columns).astype(np.int64).ravel(),
     }
     tasks = conv.images * conv.groups
@@ -280,6 +304,7 @@ class _Bands(NamedTuple):
     padded: int
 
 
+@lru_cache(maxsize=1024)
 def _bands(conv: Conv, m: int, lanes: int) -> _Bands:
     height, width = conv.window.output
     down, across = -(-height // m), -(-width // m)
@@ -311,7 +336,9 @@ def winograd_cost(conv: Conv, m: int) -> float:
     return max(products, weights) * 1.05 + turning
 
 
-def _bind_winograd(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, m: int) -> BoundTemplate:
+def _bind_winograd(
+    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, m: int
+) -> BoundTemplate:
     if not may_use_winograd(conv):
         raise ArgumentError(f"Winograd's algorithm is for 3x3 windows of stride 1, not {conv.window}")
     window, lanes = conv.window, host().width
@@ -336,6 +363,7 @@ def _bind_winograd(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, m: 
         "band_rows": bands.rows, "stride": stride, "panels": bands.padded // spec.tile, "chunks": -(-blocks // chunk),
         "chunk": chunk, "blocks": blocks, "pitch": pitch, "plane_size": -(-plane // 16) * 16,
     }  # fmt: skip
+    packed = kept(owner, ("winograd", m, rows), lambda: winograd.pack(weights, m, rows))
     numbers = spec.side**2 * stride * (conv.channels + chunk * rows) + words["plane_size"] + lanes
     return BoundTemplate(
         template_address(("winograd", spec), lambda: winograd.render(spec)),
@@ -343,6 +371,6 @@ def _bind_winograd(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, m: 
         words,
         _arrays(conv),
         scratch_bytes=4 * numbers,
-        constants=_constants(conv, bias) | {"weights": winograd.pack(weights, m, rows)},
+        constants=_constants(conv, bias) | {"weights": packed},
         is_small=conv.work < WORTH_A_TEAM,
     )

@@ -102,4 +102,5 @@ def _bind_phase(
     )  # fmt: skip
     places = (rows[:, None] * conv.output[1] + columns).astype(np.int64).ravel()
     problem = Conv(conv.images, conv.channels, conv.filters, window, conv.groups, conv.epilogue)
-    return bind_dense(problem, np.ascontiguousarray(part), bias, places, conv.output[0] * conv.output[1])
+    part = np.ascontiguousarray(part)
+    return bind_dense(problem, part, bias, part, places, conv.output[0] * conv.output[1])

@@ -63,14 +63,13 @@ class WinogradSpec(NamedTuple):
 def pack(weights: np.ndarray, m: int, rows: int) -> np.ndarray:
     """[K, C, 3, 3] as [(m + 2)^2][ceil(K / rows)][C][rows], transformed in float64."""
     filters, channels = weights.shape[:2]
-    g = WEIGHTS[m]
-    turned = np.einsum("ai,kcij,bj->abkc", g, weights.astype(np.float64), g, optimize=True)
-    turned = turned.reshape(len(g) ** 2, filters, channels)
-    blocks = -(-filters // rows)
-    packed = aligned((len(g) ** 2, blocks, channels, rows))
+    blocks, side = -(-filters // rows), m + 2
+    # G w G^T of all numbers of a filter at once.
+    both = np.kron(WEIGHTS[m], WEIGHTS[m]).T
+    packed = aligned((side**2, blocks, channels, rows))
     for b in range(blocks):
-        part = turned[:, b * rows : (b + 1) * rows]
-        packed[:, b, :, : part.shape[1]] = part.transpose(0, 2, 1)
+        part = weights[b * rows : (b + 1) * rows].astype(np.float64).reshape(-1, channels, 9) @ both
+        packed[:, b, :, : len(part)] = part.transpose(2, 1, 0)
     return packed
 
 

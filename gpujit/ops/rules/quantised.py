@@ -20,8 +20,9 @@ from gpujit.ops.rules.common import (
     sizes_of,
     texts,
 )
-from gpujit.ops.rules.products import convolved, convolved_transposed, product_shape
-from gpujit.ops.rules.views import cat_type
+from gpujit.ops.rules.pieces import cat_type
+from gpujit.ops.rules.products import product_shape
+from gpujit.ops.rules.windows import convolved, convolved_transposed
 from gpujit.ops.symbolic import NotKnown
 
 # What holds the integers of qint8, quint8 and qint32: int8, uint8, int32.

@@ -1,14 +1,12 @@
-"""Type rules of operators that see, cut, join or move the elements of tensors."""
+"""Type rules of views: other sizes, other orders of dims, parts of a tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
-from gpujit.ir.dtypes import FLOAT32, INT64
 from gpujit.ir.types import TensorType
-from gpujit.ops.promotion import COMPLEX64, COMPLEX128, DEFAULT_FLOAT, real_of
+from gpujit.ops.promotion import real_of
 from gpujit.ops.rules.common import (
     ListOf,
     Shape,
@@ -22,7 +20,6 @@ from gpujit.ops.rules.common import (
     like,
     need_rank,
     plus,
-    promoted,
     replaced,
     same_size,
     same_type,
@@ -33,7 +30,7 @@ from gpujit.ops.rules.common import (
     texts,
     times,
 )
-from gpujit.ops.symbolic import NotKnown, greatest, is_live, slice_length
+from gpujit.ops.symbolic import NotKnown, is_live, slice_length
 from gpujit.support.errors import ShapeError
 
 # ------------------------------------------------------------------------------------------------------ new shapes
@@ -134,11 +131,11 @@ def expand_type(x: TensorType, size: Any, *, op: str) -> TensorType:
 
 def broadcast_tensors_type(tensors: Any, *, op: str) -> list[TensorType]:
     """Every tensor in the shape of all together."""
-    shape = broadcast([shape_of(t) for t in _listed(tensors)], op)
+    shape = broadcast([shape_of(t) for t in listed(tensors)], op)
     return [like(t, shape) for t in tensors]
 
 
-def _listed(tensors: Any) -> Sequence[TensorType]:
+def listed(tensors: Any) -> Sequence[TensorType]:
     if isinstance(tensors, (ListOf, Unknown)):
         raise NotKnown
     return tensors  # type: ignore[no-any-return]
@@ -245,7 +242,7 @@ def each_at_least_type(rank: int) -> Any:
 
     def rule(tensors: Any) -> list[TensorType]:
         """The tensors with at least so many dims."""
-        return [one(x) for x in _listed(tensors)]
+        return [one(x) for x in listed(tensors)]
 
     return rule
 
@@ -267,7 +264,7 @@ def select_type(x: TensorType, dim: Any, index: Any, *, op: str) -> TensorType:
     return like(x, replaced(shape, at))
 
 
-def _length(n: Size, start: Any, end: Any, step: Any) -> Size:
+def cut_length(n: Size, start: Any, end: Any, step: Any) -> Size:
     if n is None or not is_known([start, end, step]):
         untouched = step == 1 and start in (None, 0) and end is None if is_known([start, end, step]) else False
         return n if untouched else None
@@ -286,7 +283,7 @@ def slice_type(x: TensorType, dim: Any, start: Any, end: Any, step: Any, *, op: 
     at = axis(dim, len(shape), op)
     if isinstance(step, int) and step < 1:
         raise ShapeError(f"{op}: step must be positive, found {step}")
-    return like(x, replaced(shape, at, _length(shape[at], start, end, step)))
+    return like(x, replaced(shape, at, cut_length(shape[at], start, end, step)))
 
 
 def narrow_type(x: TensorType, dim: Any, start: Any, length: Any, *, op: str) -> TensorType:
@@ -372,435 +369,3 @@ def real_part_type(x: TensorType) -> TensorType:
 def view_as_real_type(x: TensorType) -> TensorType:
     """A new last dim with the real and the imaginary part."""
     return like(real_part_type(x), (*shape_of(x), 2))
-
-
-# ----------------------------------------------------------------------------------------------------------- splits
-
-
-def _dim_to_split(x: TensorType, dim: Any, op: str) -> tuple[Shape, int]:
-    shape = shape_of(x)
-    if not shape:
-        raise ShapeError(f"{op}: a 0-dim tensor can't be split")
-    return shape, axis(dim, len(shape), op)
-
-
-def _pieces(x: TensorType, shape: Shape, at: int, sizes: Sequence[Size]) -> list[TensorType]:
-    return [like(x, replaced(shape, at, n)) for n in sizes]
-
-
-def split_type(x: TensorType, size: Any, dim: Any, *, op: str) -> list[TensorType] | ListOf:
-    """Pieces of one size, the last of what is left."""
-    shape, at = _dim_to_split(x, dim, op)
-    n = shape[at]
-    if n is None or isinstance(size, Unknown):
-        return ListOf(like(x, replaced(shape, at, None)))
-    if size < 0 or (size == 0 and n):
-        raise ShapeError(f"{op}: split_size must be positive, found {size}")
-    if size == 0 or n == 0:
-        return _pieces(x, shape, at, [n])
-    return _pieces(x, shape, at, [min(size, n - i) for i in range(0, n, size)])
-
-
-def split_sizes_type(x: TensorType, sizes: Any, dim: Any, *, op: str) -> list[TensorType] | ListOf:
-    """Pieces of the given sizes."""
-    shape, at = _dim_to_split(x, dim, op)
-    if isinstance(sizes, Unknown):
-        return ListOf(like(x, replaced(shape, at, None)))
-    found = sizes_of(sizes, op)
-    total = plus(*found)
-    if total is not None and shape[at] is not None and total != shape[at]:
-        raise ShapeError(f"{op}: sizes {list(found)} sum to {total}, dim {dim} has {shape[at]}")
-    return _pieces(x, shape, at, found)
-
-
-def chunk_type(x: TensorType, chunks: Any, dim: Any, *, op: str) -> list[TensorType] | ListOf:
-    """At most so many pieces of one size."""
-    shape, at = _dim_to_split(x, dim, op)
-    n = shape[at]
-    if isinstance(chunks, Unknown):
-        return ListOf(like(x, replaced(shape, at, None)))
-    if chunks < 1:
-        raise ShapeError(f"{op}: the number of chunks must be positive, found {chunks}")
-    if n is None:
-        return ListOf(like(x, replaced(shape, at, None)))
-    if n == 0:
-        return _pieces(x, shape, at, [0] * chunks)
-    size = -(-n // chunks)
-    return _pieces(x, shape, at, [min(size, n - i) for i in range(0, n, size)])
-
-
-def _sections(n: Size, count: int) -> list[Size]:
-    return [None if n is None else n // count + (i < n % count) for i in range(count)]
-
-
-def tensor_split_sections_type(x: TensorType, sections: Any, dim: Any, *, op: str) -> list[TensorType] | ListOf:
-    """Just so many pieces, the first ones longer by one where it does not divide."""
-    shape, at = _dim_to_split(x, dim, op)
-    if isinstance(sections, Unknown):
-        return ListOf(like(x, replaced(shape, at, None)))
-    if sections < 1:
-        raise ShapeError(f"{op}: the number of sections must be positive, found {sections}")
-    return _pieces(x, shape, at, _sections(shape[at], sections))
-
-
-def tensor_split_indices_type(x: TensorType, indices: Any, dim: Any, *, op: str) -> list[TensorType] | ListOf:
-    """Pieces between successive indices."""
-    shape, at = _dim_to_split(x, dim, op)
-    if isinstance(indices, Unknown):
-        return ListOf(like(x, replaced(shape, at, None)))
-    bounds = [0, *indices, None]
-    sizes = [_length(shape[at], a, b, 1) for a, b in pairwise(bounds)]
-    return _pieces(x, shape, at, sizes)
-
-
-def unbind_type(x: TensorType, dim: Any, *, op: str) -> list[TensorType] | ListOf:
-    """Each slice along a dim, which goes away."""
-    shape, at = _dim_to_split(x, dim, op)
-    n = shape[at]
-    one = like(x, replaced(shape, at))
-    return ListOf(one) if n is None else [one] * n
-
-
-# -------------------------------------------------------------------------------------------------------------- joins
-
-
-def cat_type(tensors: Any, dim: Any, *, op: str) -> TensorType:
-    """Tensors one after the other along a dim; vectors of no elements may stand beside any shape."""
-    parts = _listed(tensors)
-    if not parts:
-        raise ShapeError(f"{op}: at least one tensor is needed")
-    dtype = promoted(*parts)
-    shapes = [shape_of(t) for t in parts]
-    maybe_empty = [s for s in shapes if len(s) == 1 and s[0] in (0, None)]
-    full = [s for s in shapes if s != (0,)]
-    if not full:
-        return tensor(dtype, (0,))
-    rank = max(map(len, full))
-    if rank == 0:
-        raise ShapeError(f"{op}: 0-dim tensors can't be joined; stack makes a new dim")
-    at = axis(dim, rank, op)
-    found: list[Size] = [None] * rank
-    found[at] = 0
-    for shape in full:
-        if len(shape) != rank:
-            if shape in maybe_empty:
-                continue
-            raise ShapeError(f"{op}: shapes {' and '.join(map(texts, shapes))} have different numbers of dims")
-        for i, n in enumerate(shape):
-            if i == at:
-                found[at] = plus(found[at], n)
-            else:
-                message = f"{op}: shapes {' and '.join(map(texts, shapes))} differ outside dim {dim}"
-                found[i] = same_size(found[i], n, message)
-    return tensor(dtype, found)
-
-
-def stack_type(tensors: Any, dim: Any, *, op: str) -> TensorType:
-    """Tensors of one shape side by side along a new dim."""
-    parts = _listed(tensors)
-    if not parts:
-        raise ShapeError(f"{op}: at least one tensor is needed")
-    shape = shape_of(parts[0])
-    for other in parts[1:]:
-        s = shape_of(other)
-        message = f"{op}: shapes {texts(shape)} and {texts(s)} differ"
-        if len(s) != len(shape):
-            raise ShapeError(message)
-        shape = tuple(same_size(m, n, message) for m, n in zip(shape, s, strict=True))
-    at = axis(dim, len(shape) + 1, op)
-    return tensor(promoted(*parts), (*shape[:at], len(parts), *shape[at:]))
-
-
-def stacked_type(name: str) -> Any:
-    """A rule: hstack, vstack (row_stack), dstack or column_stack."""
-    rank, dim = {"hstack": (1, 1), "dstack": (3, 2), "column_stack": (1, 1)}.get(name, (2, 0))
-    grow = at_least_type(rank)
-
-    def grown(x: TensorType) -> TensorType:
-        found: TensorType = grow(x)
-        shape = shape_of(found)
-        return like(x, (*shape, 1)) if name == "column_stack" and len(shape) == 1 else found
-
-    def rule(tensors: Any, *, op: str) -> TensorType:
-        """The tensors, dims of size 1 added, joined."""
-        parts = [grown(t) for t in _listed(tensors)]
-        flat = name == "hstack" and parts and len(shape_of(parts[0])) == 1
-        return cat_type(parts, 0 if flat else dim, op=op)
-
-    return rule
-
-
-def repeat_type(x: TensorType, repeats: Any, *, op: str) -> TensorType:
-    """Copies side by side along every dim."""
-    return _repeated(x, sizes_of(repeats, op), op)
-
-
-def _repeated(x: TensorType, counts: Sequence[Size], op: str) -> TensorType:
-    shape = shape_of(x)
-    if len(counts) < len(shape):
-        raise ShapeError(f"{op}: {len(counts)} repeats for a tensor of {len(shape)} dims; there must be as many")
-    grown = (1,) * (len(counts) - len(shape)) + shape
-    return like(x, (times(pair) for pair in zip(grown, counts, strict=True)))
-
-
-def tile_type(x: TensorType, dims: Any, *, op: str) -> TensorType:
-    """Copies side by side; missing counts are 1."""
-    counts = sizes_of(dims, op)
-    return _repeated(x, [1] * (len(shape_of(x)) - len(counts)) + list(counts), op)
-
-
-def rot90_type(x: TensorType, k: Any, dims: Any, *, op: str) -> TensorType:
-    """Two dims turned."""
-    shape = list(shape_of(x))
-    a, b = (axis(d, len(shape), op) for d in dims)
-    if isinstance(k, Unknown):
-        shape[a] = shape[b] = shape[a] if shape[a] == shape[b] else None
-    elif k % 2:
-        shape[a], shape[b] = shape[b], shape[a]
-    return like(x, shape)
-
-
-def pad_type(x: TensorType, pad: Any, *, op: str) -> TensorType:
-    """The last dims grown by pairs of numbers, the last dim's first."""
-    shape = list(shape_of(x))
-    amounts = [size_of(n) for n in pad]
-    if len(amounts) % 2 or len(amounts) // 2 > len(shape):
-        raise ShapeError(f"{op}: {len(amounts)} padding numbers do not fit a tensor of {len(shape)} dims")
-    for i in range(len(amounts) // 2):
-        n = plus(shape[-1 - i], amounts[2 * i], amounts[2 * i + 1])
-        if n is not None and n < 0:
-            raise ShapeError(f"{op}: padding {list(pad)} leaves a negative size for {texts(tuple(shape))}")
-        shape[-1 - i] = n
-    return like(x, shape)
-
-
-def pixel_shuffle_type(x: TensorType, factor: Any, *, op: str) -> TensorType:
-    """Channels spread over the pixels of a larger image."""
-    *lead, c, h, w = shape_of(x)
-    if len(lead) + 3 < 3:
-        raise NotKnown
-    f = size_of(factor)
-    if c is not None and f is not None and f > 0 and c % (f * f):
-        raise ShapeError(f"{op}: {c} channels are not divisible by the square of the factor {f}")
-    down = None if c is None or not f else c // (f * f)
-    return like(x, (*lead, down, times((h, f)), times((w, f))))
-
-
-def pixel_unshuffle_type(x: TensorType, factor: Any, *, op: str) -> TensorType:
-    """Pixels of an image gathered in channels."""
-    shape = shape_of(x)
-    *lead, c, h, w = shape
-    f = size_of(factor)
-    if 0 in shape:
-        # What is empty comes back as it is.
-        return same_type(x)
-    if f is None or f < 1:
-        return like(x, (*lead, None, None, None))
-    if any(n is not None and n % f for n in (h, w)):
-        raise ShapeError(f"{op}: sizes {texts((h, w))} are not divisible by the factor {f}")
-    down = (None if n is None else n // f for n in (h, w))
-    return like(x, (*lead, times((c, f, f)), *down))
-
-
-def meshgrid_type(tensors: Any, *, indexing: Any = "ij") -> list[TensorType]:
-    """Every vector spread over a grid of all."""
-    parts = _listed(tensors)
-    shape = [(shape_of(t) or (1,))[0] for t in parts]
-    if isinstance(indexing, Unknown):
-        return [like(t, (None,) * len(shape)) for t in parts]
-    if indexing == "xy" and len(shape) > 1:
-        shape[0], shape[1] = shape[1], shape[0]
-    return [like(t, shape) for t in parts]
-
-
-def view_as_complex_type(x: TensorType, *, op: str) -> TensorType:
-    """Pairs of real numbers in the last dim as complex ones."""
-    shape, dtype = shape_of(x), dtype_of(x)
-    if not shape or shape[-1] not in (2, None):
-        raise ShapeError(f"{op}: the last dim must have size 2, found shape {texts(shape)}")
-    wide = None if dtype is None else COMPLEX128 if dtype.itemsize == 8 else COMPLEX64
-    return tensor(wide, shape[:-1])
-
-
-def glu_type(x: TensorType, dim: Any, *, op: str) -> TensorType:
-    """Half of a dim."""
-    shape = shape_of(x)
-    at = axis(dim, len(shape), op)
-    n = shape[at] if shape else None
-    if not shape or (n is not None and n % 2):
-        raise ShapeError(f"{op}: dim {dim} must have an even size, found shape {texts(shape)}")
-    return like(x, replaced(shape, at, None if n is None else n // 2))
-
-
-def shape_as_tensor_type(x: TensorType) -> TensorType:
-    """A vector of the sizes."""
-    return tensor(INT64, (None if x.shape is None else len(x.shape),))
-
-
-# ---------------------------------------------------------------------------------------------------------- factories
-
-
-def sized_type(size: Any, *, dtype: Any, op: str) -> TensorType:
-    """The given sizes; float32 unless a dtype is given."""
-    return cast(tensor(DEFAULT_FLOAT, sizes_of(size, op)), dtype)
-
-
-def full_type(size: Any, value: Any, *, dtype: Any, op: str) -> TensorType:
-    """The given sizes; the number decides the dtype unless one is given."""
-    return cast(tensor(promoted(value), sizes_of(size, op)), dtype)
-
-
-def number_type(value: Any, *, dtype: Any) -> TensorType:
-    """A 0-dim tensor in the dtype of a number, unless one is given."""
-    return cast(tensor(promoted(value), ()), dtype)
-
-
-def scalar_tensor_type(value: Any, *, dtype: Any) -> TensorType:
-    """A 0-dim tensor; float32 unless a dtype is given."""
-    return cast(tensor(DEFAULT_FLOAT, ()), dtype)
-
-
-def cast_type(x: TensorType, *, dtype: Any = None) -> TensorType:
-    """The first argument in another dtype; in its own when None."""
-    return cast(x, dtype)
-
-
-def cast_as_type(x: TensorType, other: TensorType) -> TensorType:
-    """The first argument in the dtype of the second."""
-    return TensorType(other.dtype, x.shape)
-
-
-def cast_to_type(dtype: int) -> Any:
-    """A rule: the first argument in that dtype."""
-
-    def rule(x: TensorType) -> TensorType:
-        """The tensor in another dtype."""
-        return cast(x, dtype)
-
-    return rule
-
-
-def new_type(x: TensorType, size: Any, *, dtype: Any, op: str) -> TensorType:
-    """The given sizes in the first argument's dtype, unless one is given."""
-    return cast(like(x, sizes_of(size, op)), dtype)
-
-
-def second_sized_type(first: Any, size: Any, *, dtype: Any, op: str) -> TensorType:
-    """Sizes in the second argument; int64 unless a dtype is given."""
-    return cast(tensor(INT64, sizes_of(size, op)), dtype)
-
-
-def third_sized_type(first: Any, second: Any, size: Any, *, dtype: Any, op: str) -> TensorType:
-    """Sizes in the third argument; int64 unless a dtype is given."""
-    return cast(tensor(INT64, sizes_of(size, op)), dtype)
-
-
-def normal_sized_type(mean: Any, std: Any, size: Any, *, dtype: Any, op: str) -> TensorType:
-    """Sizes in the third argument; float32 unless a dtype is given."""
-    return cast(tensor(DEFAULT_FLOAT, sizes_of(size, op)), dtype)
-
-
-def normal_type(mean: Any, std: Any, *, op: str) -> TensorType:
-    """A draw for each mean and standard deviation."""
-    tensors = [x for x in (mean, std) if isinstance(x, TensorType)]
-    return tensor(promoted(*tensors), broadcast([shape_of(x) for x in tensors], op))
-
-
-def permutation_type(n: Any, *, dtype: Any) -> TensorType:
-    """A vector of ``n`` numbers; int64 unless a dtype is given."""
-    return cast(tensor(INT64, (size_of(n),)), dtype)
-
-
-def closed_range_type(start: Any, end: Any, *, step: Any = 1, dtype: Any) -> TensorType:
-    """The numbers from ``start`` up to and including ``end``; float32 unless a dtype is given."""
-    count = int((end - start) / step) + 1 if is_known([start, end, step]) and step else None
-    return cast(tensor(DEFAULT_FLOAT, (count,)), dtype)
-
-
-def arange_count(start: Any, end: Any, step: Any, exact: bool) -> Size:
-    """How many numbers lead from ``start`` to before ``end``; None when a bound is not known."""
-    if not is_known([start, end, step]):
-        return None
-    if is_live([start, end]):
-        if type(step) is not int or step < 1:
-            return None
-        return greatest((end - start + (step - 1)) // step, 0)  # type: ignore[no-any-return]
-    if exact:
-        start, end, step = int(start), int(end), int(step)
-    if step == 0:
-        return None
-    if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
-        return max(-((start - end) // step) if step > 0 else -((end - start) // -step), 0)
-    width = (float(end) - float(start)) / float(step)
-    if width != width or abs(width) > 1 << 62:
-        return None
-    return max(-int(-width // 1), 0)
-
-
-def _range_type(start: Any, end: Any, step: Any, dtype: Any) -> TensorType:
-    bounds = (start, end, step)
-    if dtype is None:
-        kinds = [v.type if isinstance(v, Unknown) else int if is_live(v) else type(v) for v in bounds]
-        if None in kinds:
-            found: Any = FLOAT32 if float in kinds else None
-        else:
-            found = INT64 if all(k in (int, bool) for k in kinds) else DEFAULT_FLOAT
-    else:
-        found = dtype_of(cast(TensorType(), dtype))
-    exact = found is not None and found == INT64
-    return tensor(found, (arange_count(start, end, step, exact),))
-
-
-def arange_type(end: Any, *, dtype: Any) -> TensorType:
-    """The numbers from 0 to before ``end``; int64 for an integer, else float32."""
-    return _range_type(0, end, 1, dtype)
-
-
-def arange_start_type(start: Any, end: Any, *, step: Any = 1, dtype: Any) -> TensorType:
-    """The numbers from ``start`` to before ``end``; int64 for integers, else float32."""
-    return _range_type(start, end, step, dtype)
-
-
-def spaced_type(start: Any, end: Any, steps: Any, *, dtype: Any) -> TensorType:
-    """``steps`` numbers; float32 (complex64 for complex bounds) unless a dtype is given."""
-    count = size_of(steps)
-    if isinstance(start, (int, float)) and isinstance(end, (int, float)):
-        return cast(tensor(DEFAULT_FLOAT, (count,)), dtype)
-    if isinstance(start, TensorType) or isinstance(end, TensorType):
-        kinds = [dtype_of(v) if isinstance(v, TensorType) else None for v in (start, end)]
-        real = all(not isinstance(v, complex) for v in (start, end)) and all(
-            k is not None and k.kind != "c"
-            for k, v in zip(kinds, (start, end), strict=True)
-            if isinstance(v, TensorType)
-        )
-        return cast(tensor(DEFAULT_FLOAT if real else None, (count,)), dtype)
-    return cast(tensor(None, (count,)), dtype)
-
-
-def eye_type(n: Any, m: Any = None, *, dtype: Any) -> TensorType:
-    """A square matrix; float32 unless a dtype is given."""
-    return cast(tensor(DEFAULT_FLOAT, (size_of(n), size_of(n))), dtype)
-
-
-def eye_m_type(n: Any, m: Any, *, dtype: Any) -> TensorType:
-    """A matrix; float32 unless a dtype is given."""
-    return cast(tensor(DEFAULT_FLOAT, (size_of(n), size_of(m))), dtype)
-
-
-def triangle_indices_type(row: Any, col: Any, offset: Any, *, dtype: Any, op: str) -> TensorType:
-    """Row and column of every element of a triangle."""
-    count: Size = None
-    if is_known([row, col, offset]) and min(row, col) >= 0:
-        below = sum(min(max(offset + i + 1, 0), col) for i in range(row)) if row < 1 << 16 else None
-        if below is not None:
-            if op.startswith("aten::triu"):
-                above = sum(min(max(offset + i, 0), col) for i in range(row))
-                count = row * col - above
-            else:
-                count = below
-    return cast(tensor(INT64, (2, count)), dtype)
-
-
-def window_type(length: Any, *, dtype: Any) -> TensorType:
-    """A vector of ``length`` numbers; float32 unless a dtype is given."""
-    return cast(tensor(DEFAULT_FLOAT, (size_of(length),)), dtype)

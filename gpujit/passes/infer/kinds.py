@@ -10,7 +10,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Node
 from gpujit.ir.symbols import Sym
 from gpujit.ir.values import QTensor, ScriptObject, SparseTensor
-from gpujit.ops.infer import join, type_of
+from gpujit.ops.infer_cases import join, type_of
 from gpujit.ops.rules.common import UNKNOWN, ListOf, Unknown
 from gpujit.passes.infer.engine import HANDLERS, Blank, Engine, from_type, plain
 

@@ -17,8 +17,8 @@ from gpujit.ir.source import CallSite
 from gpujit.ir.types import TensorType
 from gpujit.ir.values import ScriptObject
 from gpujit.ops import table
-from gpujit.ops.infer import join as join_types
-from gpujit.ops.infer import type_of
+from gpujit.ops.infer_cases import join as join_types
+from gpujit.ops.infer_cases import type_of
 from gpujit.ops.rules.common import UNKNOWN, ListOf, Unknown
 from gpujit.passes.specialise.guards import Guard, is_sparse
 from gpujit.passes.specialise.values import (

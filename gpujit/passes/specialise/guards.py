@@ -16,7 +16,7 @@ from gpujit.ir.dtypes import BY_CODE
 from gpujit.ir.graph import Graph
 from gpujit.ir.types import TensorType
 from gpujit.ir.values import Device, EnumValue, ScriptObject, SparseTensor
-from gpujit.ops.infer import type_of
+from gpujit.ops.infer_cases import type_of
 from gpujit.passes.specialise.values import same_constant
 from gpujit.support.errors import ArgumentError
 

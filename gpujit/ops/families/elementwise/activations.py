@@ -18,7 +18,7 @@ from gpujit.ops.numeric import between, between_into, blocks_into, filled, fille
 from gpujit.ops.registry import library, out_form, pointwise
 from gpujit.ops.rows import Rows, no_dims
 from gpujit.ops.rules.common import same_type
-from gpujit.ops.rules.views import glu_type
+from gpujit.ops.rules.pieces import glu_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 _REAL_NUMBERS = {**NO_BOOL, **REAL_ONLY}

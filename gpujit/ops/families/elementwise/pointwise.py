@@ -148,13 +148,28 @@ def truncated_quotient(m: Any, op: str, a: Any, b: Any) -> Any:
     return m.trunc(m.divide(a, b))
 
 
+def _div_mode_into(m: Any, out: Array, a: Array, b: Any, rounding_mode: str | None) -> Any:
+    """Of floats; others have their own rules."""
+    is_number = not hasattr(b, "dtype")
+    if a.dtype.char not in "fd" or (isinstance(b, complex) if is_number else b.dtype != a.dtype):
+        return NotImplemented
+    shape = a.shape if is_number else m.broadcast_shapes(a.shape, b.shape)
+    if rounding_mode not in (None, "floor", "trunc") or not fits(out, shape, a.dtype):
+        return NotImplemented
+    b = wrap_number(b, a.dtype, m) if is_number else b
+    (m.floor_divide if rounding_mode == "floor" else m.divide)(a, b, out=out)
+    if rounding_mode == "trunc":
+        m.trunc(out, out=out)
+    return None
+
+
 @pointwise(
     "aten::div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor",
-    result="any", out="Scalar_mode_out",
+    result="any", out="Scalar_mode_out", into=_div_mode_into,
 )  # fmt: skip
 @pointwise(
     "aten::div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor",
-    result="any", out="out_mode",
+    result="any", out="out_mode", into=_div_mode_into,
 )  # fmt: skip
 def div_mode(m: Any, a: Array, b: Any, rounding_mode: str | None) -> Array:
     """a / b: as it is, towards zero (``trunc``) or down (``floor``); only the first turns integers into floats."""
@@ -502,13 +517,39 @@ def ldexp(m: Any, a: Array, b: Array) -> Array:
 inplace_form("aten::ldexp_(Tensor(a!) self, Tensor other) -> Tensor(a!)", "aten::ldexp.Tensor")
 
 
-@pointwise("aten::polar(Tensor abs, Tensor angle) -> Tensor", result="any", refuse=FLOAT_ONLY, out="out")
+def _takes_complex(m: Any, out: Array, a: Array, b: Array) -> bool:
+    """Whether complex numbers of two real tensors can be made in ``out``."""
+    if a.dtype != b.dtype or a.dtype.char not in "fd":
+        return False
+    return fits(out, m.broadcast_shapes(a.shape, b.shape), m.complex64 if a.dtype.itemsize == 4 else m.complex128)
+
+
+def _polar_into(m: Any, out: Array, length: Array, angle: Array) -> Any:
+    if not _takes_complex(m, out, length, angle):
+        return NotImplemented
+    for part, turn in ((out.real, m.cos), (out.imag, m.sin)):
+        m.multiply(length, turn(angle), out=part)
+    return None
+
+
+def _complex_into(m: Any, out: Array, real: Array, imag: Array) -> Any:
+    if not _takes_complex(m, out, real, imag):
+        return NotImplemented
+    out.real[...], out.imag[...] = real, imag
+    return None
+
+
+@pointwise(
+    "aten::polar(Tensor abs, Tensor angle) -> Tensor", result="any", refuse=FLOAT_ONLY, out="out", into=_polar_into
+)
 def polar(m: Any, length: Array, angle: Array) -> Array:
     """The complex number of that length and angle."""
     return _complex(m, length * m.cos(angle), length * m.sin(angle))
 
 
-@pointwise("aten::complex(Tensor real, Tensor imag) -> Tensor", result="any", refuse=FLOAT_ONLY, out="out")
+@pointwise(
+    "aten::complex(Tensor real, Tensor imag) -> Tensor", result="any", refuse=FLOAT_ONLY, out="out", into=_complex_into
+)
 def complex_(m: Any, real: Array, imag: Array) -> Array:
     """real + imag * 1j; infinities and NaN stay in their part."""
     return _complex(m, real, imag)

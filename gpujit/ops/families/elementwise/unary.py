@@ -10,8 +10,9 @@ from gpujit.ir.values import Array
 from gpujit.ops import element_bodies
 from gpujit.ops.aliases import alias
 from gpujit.ops.families.elementwise.pointwise import CAST_TO_FLOAT, FLOAT_ONLY, NO_BOOL, REAL_ONLY
-from gpujit.ops.into import by_parts, longest
+from gpujit.ops.into import by_parts, fits, longest
 from gpujit.ops.numeric import filled, filled_into
+from gpujit.ops.promotion import real_of
 from gpujit.ops.registry import library, out_form, pointwise
 from gpujit.ops.rows import by_element
 from gpujit.ops.rules.common import frexp_type, same_type
@@ -214,7 +215,19 @@ def signbit(m: Any, x: Array) -> Array:
     return m.signbit(x) if x.dtype.kind == "f" else x < 0
 
 
-@pointwise("aten::angle(Tensor self) -> Tensor", result="any", out="out")
+def _angle_into(m: Any, out: Array, x: Array) -> Any:
+    kind = x.dtype.kind
+    if kind not in "fc" or not fits(out, x.shape, real_of(x.dtype)):
+        return NotImplemented
+    if kind == "c":
+        m.arctan2(x.imag, x.real, out=out)
+        return None
+    m.multiply(x < 0, math.pi, out=out, dtype=x.dtype)
+    m.copyto(out, x, where=m.isnan(x))
+    return None
+
+
+@pointwise("aten::angle(Tensor self) -> Tensor", result="any", out="out", into=_angle_into)
 def angle(m: Any, x: Array) -> Array:
     """The angle of complex numbers; of reals 0 or pi, NaN for NaN."""
     kind = x.dtype.kind

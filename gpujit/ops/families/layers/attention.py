@@ -17,7 +17,7 @@ from gpujit.ops.families.matrices.addmm import gelu
 from gpujit.ops.families.matrices.matmul import check_same_dtype, linear
 from gpujit.ops.into import OfBody, by_parts
 from gpujit.ops.registry import library
-from gpujit.ops.rules.products import attention_pair_type, attention_type, flash_attention_type
+from gpujit.ops.rules.layers import attention_pair_type, attention_type, flash_attention_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 _SDPA = "aten::scaled_dot_product_attention"

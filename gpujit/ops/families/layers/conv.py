@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gpujit.ir.values import Array
-from gpujit.ops.families.layers.convolve import convolve, convolve_transposed
+from gpujit.ops.families.layers.convolve import convolve
+from gpujit.ops.families.layers.convolve_transposed import convolve_transposed
 from gpujit.ops.into import OfBody, by_parts, fits
 from gpujit.ops.registry import library
-from gpujit.ops.rules.products import conv_tbc_type, conv_transpose_type, conv_type, convolution_type, depthwise_type
+from gpujit.ops.rules.windows import conv_tbc_type, conv_transpose_type, conv_type, convolution_type, depthwise_type
 from gpujit.ops.strided import expand_list, padded, shape_text
 from gpujit.support.errors import ShapeError
 

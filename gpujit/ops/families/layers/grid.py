@@ -12,7 +12,7 @@ import numpy as np
 from gpujit.ir.values import Array
 from gpujit.ops.families.layers.resample import _cubic
 from gpujit.ops.registry import library
-from gpujit.ops.rules.products import grid_sample_type
+from gpujit.ops.rules.windows import grid_sample_type
 from gpujit.ops.strided import shape_text
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 

@@ -10,7 +10,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.into import OfBody, by_parts, fits, longest
 from gpujit.ops.layout import check_countable
 from gpujit.ops.registry import library
-from gpujit.ops.rules.views import pad_type
+from gpujit.ops.rules.pieces import pad_type
 from gpujit.ops.strided import shape_text
 from gpujit.support.errors import OpError, ShapeError
 

@@ -18,7 +18,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.axes import total
 from gpujit.ops.into import by_parts, longest
 from gpujit.ops.registry import library
-from gpujit.ops.rules.products import adaptive_pair_type, adaptive_type, pooled_pair_type, pooled_type
+from gpujit.ops.rules.windows import adaptive_pair_type, adaptive_type, pooled_pair_type, pooled_type
 from gpujit.ops.strided import expand_list, shape_text
 from gpujit.ops.writes import write_into
 from gpujit.support.errors import DTypeError, OpError, ShapeError

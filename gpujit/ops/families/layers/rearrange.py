@@ -9,8 +9,8 @@ from typing import Any
 from gpujit.ir.values import Array
 from gpujit.ops.registry import library
 from gpujit.ops.rules.common import same_type
-from gpujit.ops.rules.products import col2im_type, im2col_type
-from gpujit.ops.rules.views import pixel_shuffle_type, pixel_unshuffle_type
+from gpujit.ops.rules.pieces import pixel_shuffle_type, pixel_unshuffle_type
+from gpujit.ops.rules.windows import col2im_type, im2col_type
 from gpujit.ops.strided import add_windows, expand_list, padded, shape_text, windows
 from gpujit.support.errors import ShapeError
 

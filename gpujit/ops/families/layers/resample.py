@@ -20,7 +20,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.families.layers.pool import adaptive_avg_pool
 from gpujit.ops.into import by_parts, longest
 from gpujit.ops.registry import Body, Op, add_op, by_full_name, library
-from gpujit.ops.rules.products import interpolated_type, upsampled_type
+from gpujit.ops.rules.windows import interpolated_type, upsampled_type
 from gpujit.ops.strided import shape_text
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 

@@ -16,7 +16,7 @@ from gpujit.ir.dtypes import INT64
 from gpujit.ir.values import Array
 from gpujit.ops.registry import library
 from gpujit.ops.rules.data import packed_sequence_type, padded_sequence_type
-from gpujit.ops.rules.products import cell_type, lstm_cell_type, lstm_type, rnn_type
+from gpujit.ops.rules.layers import cell_type, lstm_cell_type, lstm_type, rnn_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 Spans = Sequence[tuple[int, int]]

@@ -14,7 +14,7 @@ from gpujit.ir.values import Array
 from gpujit.ops.families.layers.grid import _linear, _Rows
 from gpujit.ops.registry import library, prim
 from gpujit.ops.rules.data import nms_type
-from gpujit.ops.rules.products import box_iou_type, roi_type
+from gpujit.ops.rules.windows import box_iou_type, roi_type
 from gpujit.ops.strided import shape_text
 from gpujit.support.errors import DTypeError, ShapeError
 

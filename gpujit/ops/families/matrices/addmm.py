@@ -20,11 +20,7 @@ from gpujit.ops.families.matrices.matmul import (
 from gpujit.ops.into import fits
 from gpujit.ops.promotion import result_type
 from gpujit.ops.registry import by_full_name, library
-from gpujit.ops.rules.products import (
-    addbmm_type,
-    added_product_type,
-    addr_type,
-)
+from gpujit.ops.rules.products import addbmm_type, added_product_type, addr_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 

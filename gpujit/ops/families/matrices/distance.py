@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gpujit.ir.dtypes import numpy_dtype
@@ -83,9 +84,10 @@ def _norm_into(m: Any, out: Array, x: Array, p: float, axes: tuple[int, ...] | N
     return None
 
 
-def _vector_norm_into(
-    m: Any, out: Array, x: Array, ord: float, dim: list[int] | None, keepdim: bool, dtype: int | None
+def vector_norm_into(
+    m: Any, out: Array, x: Array, ord: float, dim: Sequence[int] | None, keepdim: bool, dtype: int | None
 ) -> Any:
+    """``aten::linalg_vector_norm`` in ``out``, when it is Euclidean and of real numbers."""
     if dtype is not None and numpy_dtype(dtype) != x.dtype:
         return NotImplemented
     return _norm_into(m, out, x, ord, axes_of(x.ndim, dim, "aten::linalg_vector_norm"), keepdim)
@@ -96,7 +98,7 @@ def _vector_norm_into(
     "ScalarType? dtype=None) -> Tensor",
     out="out",
     type_rule=reduced_type("real"),
-    into=_vector_norm_into,
+    into=vector_norm_into,
     scalar=Rows(dims_at(2, "aten::linalg_vector_norm"), row_bodies.norm(1, 4, "aten::linalg_vector_norm"), flag_at(3)),
 )
 def linalg_vector_norm(m: Any, x: Array, ord: float, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Array:

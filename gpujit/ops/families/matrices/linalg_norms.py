@@ -10,7 +10,7 @@ import numpy as np
 from gpujit.ir.dtypes import numpy_dtype
 from gpujit.ir.values import Array
 from gpujit.ops.families.matrices.decompositions import singular_values, svd_of
-from gpujit.ops.families.matrices.distance import vector_norm
+from gpujit.ops.families.matrices.distance import vector_norm, vector_norm_into
 from gpujit.ops.families.matrices.factor import adjoint, check_matrix
 from gpujit.ops.promotion import real_of
 from gpujit.ops.registry import library, out_form
@@ -98,7 +98,16 @@ def linalg_matrix_norm_by_name(
     return matrix_norm(xp, "aten::linalg_matrix_norm", a, order, dim, keepdim, dtype)
 
 
-@library(f"aten::linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, {_TAIL}", out="out")
+def _norm_into(
+    xp: Any, out: Array, a: Array, order: Any, dim: Sequence[int] | None, keepdim: bool, dtype: int | None
+) -> Any:
+    """Of vectors."""
+    if order is not None and (a.ndim != 1 if dim is None else len(dim) != 1):
+        return NotImplemented
+    return vector_norm_into(xp, out, a, 2 if order is None else order, dim, keepdim, dtype)
+
+
+@library(f"aten::linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, {_TAIL}", out="out", into=_norm_into)
 def linalg_norm(xp: Any, a: Array, order: Any, dim: Sequence[int] | None, keepdim: bool, dtype: int | None) -> Array:
     """A norm of vectors (over one dim) or of matrices (over two); of everything when no dim is named."""
     op = "aten::linalg_norm"

@@ -13,11 +13,7 @@ from gpujit.ir.dtypes import BOOL_, HALF_TYPES, numpy_dtype
 from gpujit.ir.values import Array
 from gpujit.ops.into import fits
 from gpujit.ops.registry import library
-from gpujit.ops.rules.products import (
-    linear_type,
-    matmul_type,
-    ranked_product_type,
-)
+from gpujit.ops.rules.products import linear_type, matmul_type, ranked_product_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 

@@ -13,9 +13,7 @@ from gpujit.ops.families.matrices.matmul import check_ndim, check_same_dtype, pr
 from gpujit.ops.into import fits
 from gpujit.ops.promotion import result_type
 from gpujit.ops.registry import library
-from gpujit.ops.rules.products import (
-    outer_type,
-)
+from gpujit.ops.rules.products import outer_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 
@@ -250,13 +248,23 @@ def _matrix_power(op: str, xp: Any, a: Array, n: int) -> Array:
         raise OpError(f"{op}: the matrix is singular and has no power {n}") from None
 
 
-@library("aten::matrix_power(Tensor self, int n) -> Tensor", out="out")
+def _power_into(xp: Any, out: Array, a: Array, n: int) -> Any:
+    """The small powers, whose last product goes into ``out``."""
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.dtype.kind not in "fc" or not fits(out, a.shape, a.dtype):
+        return NotImplemented
+    if n not in (2, 3):
+        return NotImplemented
+    xp.matmul(a if n == 2 else xp.matmul(a, a), a, out=out)
+    return None
+
+
+@library("aten::matrix_power(Tensor self, int n) -> Tensor", out="out", into=_power_into)
 def matrix_power(xp: Any, a: Array, n: int) -> Array:
     """The n-th power of square matrices; of their inverses when ``n`` is negative."""
     return _matrix_power("aten::matrix_power", xp, a, n)
 
 
-@library("aten::linalg_matrix_power(Tensor self, int n) -> Tensor", out="out")
+@library("aten::linalg_matrix_power(Tensor self, int n) -> Tensor", out="out", into=_power_into)
 def linalg_matrix_power(xp: Any, a: Array, n: int) -> Array:
     """The n-th power of square matrices; of their inverses when ``n`` is negative."""
     return _matrix_power("aten::linalg_matrix_power", xp, a, n)

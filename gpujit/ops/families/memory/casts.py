@@ -14,7 +14,8 @@ from gpujit.ops.layout import cast, copy_format, copy_preserved, dtype_of, has_f
 from gpujit.ops.registry import library, view
 from gpujit.ops.rows import by_element
 from gpujit.ops.rules.common import same_type
-from gpujit.ops.rules.views import cast_as_type, cast_to_type, cast_type, shape_as_tensor_type
+from gpujit.ops.rules.factories import cast_as_type, cast_to_type, cast_type
+from gpujit.ops.rules.pieces import shape_as_tensor_type
 from gpujit.support.errors import DTypeError, OpError
 
 

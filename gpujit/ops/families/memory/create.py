@@ -25,7 +25,7 @@ from gpujit.ops.layout import (
 from gpujit.ops.promotion import COMPLEX64, DEFAULT_FLOAT, result_type
 from gpujit.ops.registry import library
 from gpujit.ops.rows import by_element
-from gpujit.ops.rules.views import cast_type, full_type, new_type, number_type, scalar_tensor_type, sized_type
+from gpujit.ops.rules.factories import cast_type, full_type, new_type, number_type, scalar_tensor_type, sized_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 OPTIONS = "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"

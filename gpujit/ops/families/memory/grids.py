@@ -12,7 +12,8 @@ from gpujit.ops.layout import cast, dtype_of, expand_to, module_for, out_forms
 from gpujit.ops.promotion import DEFAULT_FLOAT, result_type
 from gpujit.ops.registry import library
 from gpujit.ops.rules.data import one_hot_type
-from gpujit.ops.rules.views import meshgrid_type, triangle_indices_type
+from gpujit.ops.rules.factories import triangle_indices_type
+from gpujit.ops.rules.pieces import meshgrid_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 # PyTorch makes combinations from a grid with one dim an element, of which a tensor has at most 64.

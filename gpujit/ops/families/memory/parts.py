@@ -23,14 +23,9 @@ from gpujit.ops.families.memory.views import (
     view_size,
 )
 from gpujit.ops.into import copied as view_copied
-from gpujit.ops.layout import (
-    BEFORE,
-    normal_size,
-    set_geometry,
-    strided,
-    wrap_dim,
-)
+from gpujit.ops.layout import BEFORE, normal_size, set_geometry, strided, wrap_dim
 from gpujit.ops.registry import library, type_rule_of, view
+from gpujit.ops.rules.pieces import view_as_complex_type
 from gpujit.ops.rules.views import (
     as_strided_type,
     narrow_type,
@@ -38,7 +33,6 @@ from gpujit.ops.rules.views import (
     select_type,
     slice_type,
     unfold_type,
-    view_as_complex_type,
     view_as_real_type,
 )
 from gpujit.support.errors import DTypeError, OpError, ShapeError

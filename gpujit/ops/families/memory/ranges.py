@@ -13,7 +13,14 @@ from gpujit.ops.families.memory.create import OPTIONS, fills, new_empty_array
 from gpujit.ops.layout import cast, dtype_of, module_for, out_forms
 from gpujit.ops.promotion import COMPLEX64, DEFAULT_FLOAT
 from gpujit.ops.registry import library
-from gpujit.ops.rules.views import arange_start_type, arange_type, closed_range_type, eye_m_type, eye_type, spaced_type
+from gpujit.ops.rules.factories import (
+    arange_start_type,
+    arange_type,
+    closed_range_type,
+    eye_m_type,
+    eye_type,
+    spaced_type,
+)
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 

@@ -25,7 +25,7 @@ from gpujit.ops.promotion import promote
 from gpujit.ops.registry import library
 from gpujit.ops.rules.common import same_type
 from gpujit.ops.rules.data import repeat_interleave_int_type, repeat_interleave_tensor_type, repeat_interleave_type
-from gpujit.ops.rules.views import cat_type, repeat_type, rot90_type, stack_type, stacked_type, tile_type
+from gpujit.ops.rules.pieces import cat_type, repeat_type, rot90_type, stack_type, stacked_type, tile_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 # ------------------------------------------------------------------------------------------------ joining

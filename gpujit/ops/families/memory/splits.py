@@ -11,7 +11,7 @@ from gpujit.ops.into import copied_all
 from gpujit.ops.layout import BEFORE, out_forms, wrap_dim
 from gpujit.ops.registry import library, type_rule_of, view
 from gpujit.ops.rules.data import tensor_split_type
-from gpujit.ops.rules.views import (
+from gpujit.ops.rules.pieces import (
     chunk_type,
     split_sizes_type,
     split_type,

@@ -12,15 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir.values import Array
-from gpujit.ops.layout import (
-    BEFORE,
-    dtype_of,
-    expand_to,
-    out_forms,
-    set_geometry,
-    wrap_dim,
-    wrap_dims,
-)
+from gpujit.ops.layout import BEFORE, dtype_of, expand_to, out_forms, set_geometry, wrap_dim, wrap_dims
 from gpujit.ops.registry import library, view
 from gpujit.ops.rules.views import (
     as_other_type,

@@ -33,8 +33,8 @@ from gpujit.ops.families.quantized.qtensor import (
 )
 from gpujit.ops.registry import by_full_name, library
 from gpujit.ops.rules.common import same_type, second_type
-from gpujit.ops.rules.products import pooled_type
 from gpujit.ops.rules.quantised import quantised_cat_type, quantised_matmul_type, quantised_pair_type
+from gpujit.ops.rules.windows import pooled_type
 from gpujit.support.errors import OpError, ShapeError
 
 

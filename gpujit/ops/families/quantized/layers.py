@@ -16,7 +16,8 @@ import numpy as np
 
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.values import Array, QTensor
-from gpujit.ops.families.layers.convolve import convolve, convolve_transposed
+from gpujit.ops.families.layers.convolve import convolve
+from gpujit.ops.families.layers.convolve_transposed import convolve_transposed
 from gpujit.ops.families.quantized.qtensor import (
     LIMITS,
     QUINT8,

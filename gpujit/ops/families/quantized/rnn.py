@@ -21,7 +21,7 @@ from gpujit.ops.families.layers.rnn import (
 )
 from gpujit.ops.families.quantized.layers import LinearPackedParams, dynamic_linear, half_linear
 from gpujit.ops.registry import library
-from gpujit.ops.rules.products import cell_type, lstm_cell_type, lstm_type, rnn_type
+from gpujit.ops.rules.layers import cell_type, lstm_cell_type, lstm_type, rnn_type
 from gpujit.support.errors import OpError, ShapeError
 
 _CELL = "__torch__.torch.classes.rnn.CellParamsBase"

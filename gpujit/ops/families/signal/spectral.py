@@ -12,10 +12,12 @@ import numpy as np
 
 from gpujit.ir.dtypes import FLOAT32, numpy_dtype
 from gpujit.ir.values import Array
+from gpujit.ops.into import fits
 from gpujit.ops.promotion import COMPLEX64, COMPLEX128
 from gpujit.ops.registry import library
 from gpujit.ops.rules.common import same_type
-from gpujit.ops.rules.products import fourier_type, frequencies_type
+from gpujit.ops.rules.layers import fourier_type
+from gpujit.ops.rules.products import frequencies_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 _SINGLE = (FLOAT32, COMPLEX64)
@@ -85,29 +87,52 @@ def _declare_one(name: str, transform: str, real_input: bool = False) -> None:
     op = f"aten::fft_{name}"
 
     rule = fourier_type({"irfft": "real", "hfft": "real", "rfft": "half", "ihfft": "half"}.get(transform, "full"))
+    gives_reals = transform in ("irfft", "hfft")
+
+    def given(x: Array, n: int | None, dim: int, norm: str | None) -> tuple[Array, int]:
+        """The input as it is transformed, and its axis."""
+        _check_norm(op, norm)
+        x = to_transformable(op, x)
+        if real_input and x.dtype.kind == "c":
+            raise DTypeError(f"{op}: expects a real input tensor, but got {x.dtype}")
+        axis = _axis(op, x, dim)
+        if gives_reals:
+            points = 2 * (x.shape[axis] - 1) if n is None else n
+            if points < 1:
+                raise ShapeError(f"{op}: invalid number of data points ({points}) specified")
+            if x.dtype.kind != "c":
+                x = x.astype(COMPLEX64 if x.dtype in _SINGLE else COMPLEX128)
+        else:
+            _check_points(op, x, axis, n)
+        return x, axis
+
+    def into(xp: Any, out: Array, x: Array, n: int | None, dim: int, norm: str | None) -> Any:
+        x, axis = given(x, n, dim, norm)
+        points = n if n is not None else 2 * (x.shape[axis] - 1) if gives_reals else x.shape[axis]
+        if transform in ("rfft", "ihfft"):
+            points = points // 2 + 1
+        single = x.dtype in _SINGLE
+        dtype = (FLOAT32 if single else np.float64) if gives_reals else COMPLEX64 if single else COMPLEX128
+        if not fits(out, (*x.shape[:axis], points, *x.shape[axis + 1 :]), dtype):
+            return NotImplemented
+        if transform == "hfft":
+            # NumPy's own does not write into ``out``.
+            xp.fft.irfft(x.conj(), n, axis, _SWAPPED[norm], out)
+        else:
+            getattr(xp.fft, transform)(x, n, axis, norm, out)
+        return None
 
     @library(
         f"{op}(Tensor self, int? n=None, int dim=-1, str? norm=None) -> Tensor",
         out="out",
         half="native",
         type_rule=rule,
+        into=into,
     )
     def one(xp: Any, x: Array, n: int | None, dim: int, norm: str | None) -> Array:
         """The transform along one dim, whose input is first cut or padded with zeros to ``n`` points."""
-        _check_norm(op, norm)
-        x = to_transformable(op, x)
-        if real_input and x.dtype.kind == "c":
-            raise DTypeError(f"{op}: expects a real input tensor, but got {x.dtype}")
-        axis = _axis(op, x, dim)
-        if transform in ("irfft", "hfft"):
-            points = 2 * (x.shape[axis] - 1) if n is None else n
-            if points < 1:
-                raise ShapeError(f"{op}: invalid number of data points ({points}) specified")
-        else:
-            _check_points(op, x, axis, n)
-        single = x.dtype in _SINGLE
-        if transform in ("irfft", "hfft") and x.dtype.kind != "c":
-            x = x.astype(COMPLEX64 if single else COMPLEX128)
+        single = x.dtype.kind in "bui" or x.dtype in _SINGLE
+        x, axis = given(x, n, dim, norm)
         return _result(getattr(xp.fft, transform)(x, n, axis, norm), single)
 
 

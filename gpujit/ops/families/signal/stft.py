@@ -10,7 +10,7 @@ from typing import Any
 from gpujit.ir.values import Array
 from gpujit.ops.promotion import COMPLEX64, COMPLEX128
 from gpujit.ops.registry import library
-from gpujit.ops.rules.products import stft_type
+from gpujit.ops.rules.layers import stft_type
 from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 

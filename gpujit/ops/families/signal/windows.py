@@ -10,7 +10,7 @@ from gpujit.ops.families.memory.create import OPTIONS
 from gpujit.ops.layout import cast, dtype_of, module_for, out_forms
 from gpujit.ops.promotion import DEFAULT_FLOAT
 from gpujit.ops.registry import library
-from gpujit.ops.rules.views import window_type
+from gpujit.ops.rules.factories import window_type
 from gpujit.support.errors import DTypeError, ShapeError
 
 TAU = 6.283185307179586

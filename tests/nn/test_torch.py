@@ -1,0 +1,159 @@
+"""Layers of ``gpujit.nn`` against ``torch.nn``'s: same state, same inputs, same outputs, and same first values."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpujit
+from gpujit import nn
+from tests.nn.cases import CASES, Case
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+IDS = [c.name for c in CASES]
+
+
+def to_torch(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value.copy())
+    return tuple(map(to_torch, value)) if isinstance(value, tuple) else value
+
+
+def ours(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return tuple(map(ours, value)) if isinstance(value, tuple) else value
+
+
+def check(found: Any, expected: Any, tolerance: float) -> None:
+    if isinstance(expected, torch.Tensor):
+        wanted = expected.detach().numpy()
+        assert type(found) is np.ndarray
+        assert found.dtype == wanted.dtype
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, tolerance, tolerance)
+    elif isinstance(expected, (tuple, list)):
+        assert len(found) == len(expected)
+        for f, e in zip(found, expected, strict=True):
+            check(f, e, tolerance)
+    else:
+        assert found == expected
+
+
+def pair(case: Case, dtype: str = "float32") -> tuple[Any, Any]:
+    """The layer of both packages with equal, and not trivial, state."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs, mine = case.build(torch.nn), case.build(nn)
+    draw = np.random.default_rng(1)
+    for name, tensor in theirs.state_dict().items():
+        if tensor.is_floating_point():
+            low = 0.5 if "var" in name else -0.5
+            tensor.copy_(torch.from_numpy(draw.uniform(low, 1.0, tuple(tensor.shape))))
+    theirs, mine = theirs.to(getattr(torch, dtype)), mine.to(dtype)
+    theirs.train(case.training)
+    mine.train(case.training)
+    assert mine.load_state_dict(theirs.state_dict()) == ([], [])
+    return mine, theirs
+
+
+def cast(value: Any, dtype: str) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.astype(dtype) if value.dtype == np.float32 else value
+    return tuple(cast(v, dtype) for v in value) if isinstance(value, tuple) else value
+
+
+def compare(case: Case, dtype: str, tolerance: float) -> None:
+    mine, theirs = pair(case, dtype)
+    inputs = cast(case.inputs, dtype)
+    kwargs = {k: cast(v, dtype) for k, v in case.kwargs.items()}
+    for _ in range(2):  # the second call meets the statistics that the first one left
+        torch.manual_seed(3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = theirs(*map(to_torch, inputs), **{k: to_torch(v) for k, v in kwargs.items()})
+        gpujit.manual_seed(3)
+        found = mine(*map(ours, inputs), **{k: ours(v) for k, v in kwargs.items()})
+        check(found, expected, tolerance)
+    for name, tensor in theirs.state_dict().items():
+        check(mine.state_dict()[name], tensor, tolerance)
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_same_outputs(case):
+    compare(case, "float32", case.tolerance)
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_same_outputs_in_double_precision(case):
+    compare(case, "float64", 1e-11)
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_same_first_values_and_state_keys(case):
+    torch.manual_seed(11)
+    gpujit.manual_seed(11)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs, mine = case.build(torch.nn), case.build(nn)
+    expected, found = theirs.state_dict(), mine.state_dict()
+    assert list(found) == list(expected)
+    assert [n for n, _ in mine.named_parameters()] == [n for n, _ in theirs.named_parameters()]
+    for name, tensor in expected.items():
+        if case.name.startswith("Embedding"):
+            # PyTorch's vectorised logarithm and sine of normal numbers differ from NumPy's in the last place.
+            np.testing.assert_allclose(found[name], tensor.numpy(), 1e-6, 1e-7)
+        else:
+            assert np.array_equal(found[name], tensor.numpy()), name
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_same_text(case):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert repr(case.build(nn)) == repr(case.build(torch.nn))
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_state_goes_back_to_torch(case):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs, mine = case.build(torch.nn), case.build(nn)
+    state = {k: torch.from_numpy(v) for k, v in mine.state_dict().items()}
+    theirs.load_state_dict(state)
+    for name, tensor in theirs.state_dict().items():
+        assert np.array_equal(mine.state_dict()[name], tensor.numpy())
+
+
+# Constructors that take anything, or whose default is a function of the package's own.
+VARIADIC = {"RNN", "LSTM", "GRU", "Identity", "Transformer", "TransformerEncoderLayer", "TransformerDecoderLayer"}
+
+
+def parameters(f: Any) -> list[tuple[str, Any, Any]]:
+    return [(p.name, p.default, p.kind) for p in inspect.signature(f).parameters.values()]
+
+
+@pytest.mark.parametrize("name", sorted(set(nn.__all__) - VARIADIC - {"functional", "init", "utils", "Module"}))
+def test_constructors_have_the_same_arguments(name):
+    theirs = getattr(torch.nn, name)
+    if "__init__" in theirs.__dict__ or name in nn._LAYERS["class_loss"]:
+        assert parameters(getattr(nn, name)) == parameters(theirs)
+    expected = theirs.__init__ is not torch.nn.Module.__init__
+    assert expected or parameters(getattr(nn, name))[0][0] in ("args", "input", "data")
+
+
+@pytest.mark.parametrize("name", sorted(nn.functional._HOMES))
+def test_functions_have_the_same_arguments(name):
+    function, theirs = getattr(nn.functional, name), getattr(torch.nn.functional, name)
+    if isinstance(function, nn.typing.BooleanDispatch):
+        theirs = getattr(torch.nn.functional, f"{name}_with_indices")
+        for one in (function.if_true, function.if_false):
+            assert parameters(one) == parameters(theirs)
+            assert list(inspect.signature(one).parameters)[function.position] == function.argument
+    else:
+        assert parameters(function) == parameters(theirs)
