@@ -7,7 +7,7 @@ in the first two are replaced by traced ones, and calls of submodules are notice
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,8 @@ from gpujit.frontend.trace.state import CURRENT, Traced, Tracer
 from gpujit.ir import types as T
 from gpujit.ir.graph import Value
 from gpujit.ir.values import ScriptObject
+from gpujit.nn.hooks import calling, run
+from gpujit.nn.module import Module
 
 # Stands in the flat graph for an attribute of a module; ``methods`` makes prim::GetAttr of it.
 ATTRIBUTE, SET_ATTRIBUTE = "trace::attribute", "trace::set_attribute"
@@ -155,12 +157,15 @@ def placed(tracer: Tracer, tree: ModuleTree) -> Iterator[None]:
             for name, value in list(items.items()):
                 if value is not None:
                     traced = tracer.wrap(array_of(value), _attribute(tracer, part, name), T.TENSOR)
+                    tracer.attributes[id(value)] = (value, traced._value)
                     items[name] = traced
                     held.append((part, items, name, traced))
     tracer.scope = attribute_scope
     tracer.tree = tree
     try:
-        with _noticed({_call_owner(type(part.module)) for part in tree.parts}):
+        # Modules of gpujit.nn say themselves when they are called; classes of others are made to.
+        foreign = {_call_owner(type(part.module)) for part in tree.parts if not isinstance(part.module, Module)}
+        with calling(_scoped(run)), _noticed(foreign):
             yield
         for part, items, name, traced in held:
             if items.get(name) is not traced:
@@ -199,7 +204,7 @@ def _noticed(classes: set[type]) -> Iterator[None]:
         for cls in classes:
             original, count = _NOTICED.get(cls, (vars(cls)["__call__"], 0))
             if not count:
-                type.__setattr__(cls, "__call__", _scoped(original))
+                type.__setattr__(cls, "__call__", _replacement(original))
             _NOTICED[cls] = (original, count + 1)
     try:
         yield
@@ -213,17 +218,25 @@ def _noticed(classes: set[type]) -> Iterator[None]:
                     type.__setattr__(cls, "__call__", original)
 
 
-def _scoped(original: Any) -> Any:
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _scoped(call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> Any:
+    """What calls a module of the traced tree as a scope."""
+
+    def scoped(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tracer = CURRENT.get()
-        part = None if tracer is None or tracer.tree is None else tracer.tree.part_of(self)
+        part = None if tracer is None or tracer.tree is None else tracer.tree.part_of(module)
         # The outermost call is the method that is traced.
         if tracer is None or part is None or (part is tracer.tree.root and tracer.scope.parent is None):
-            return original(self, *args, **kwargs)
+            return call(module, args, kwargs)
         tracer.scope = Scope(part, tracer.scope)
         try:
-            return original(self, *args, **kwargs)
+            return call(module, args, kwargs)
         finally:
             tracer.scope = tracer.scope.parent
 
-    return call
+    return scoped
+
+
+def _replacement(original: Any) -> Any:
+    """A ``__call__`` that calls modules as scopes."""
+    scoped = _scoped(lambda module, args, kwargs: original(module, *args, **kwargs))
+    return lambda self, *args, **kwargs: scoped(self, args, kwargs)

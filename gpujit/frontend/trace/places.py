@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 import sys
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
@@ -27,6 +29,21 @@ def is_library(file: str) -> bool:
         own = file.startswith(_OWN) and not file.startswith(_LAYERS)
         found = _HIDDEN[file] = own or file.startswith((_NUMPY, "<__array_function__"))
     return found
+
+
+def is_guard(place: SourceRange | None) -> bool:
+    """Whether a place is the condition of a check in gpujit's own layers, which raises or does nothing."""
+    return place is not None and place.source.name.startswith(_LAYERS) and place.line in _guards(place.source)
+
+
+@cache
+def _guards(source: Source) -> frozenset[int]:
+    """The lines of conditions that guard a raise, and of what is raised."""
+    found: set[int] = set()
+    for node in ast.walk(ast.parse(source.text)):
+        if isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Raise):
+            found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return frozenset(found)
 
 
 def user_frame() -> FrameType | None:

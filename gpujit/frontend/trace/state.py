@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.frontend.trace.places import Places
+from gpujit.frontend.trace.places import Places, is_guard
 from gpujit.frontend.trace.report import QUIET, Diagnostic, TraceReport
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import BY_CODE, code_of, is_tensor_dtype
@@ -27,6 +27,13 @@ from gpujit.support.errors import InternalError, TraceError, TracerWarning
 _SCALARS: dict[type, T.Type] = {
     bool: T.BOOL, int: T.INT, float: T.FLOAT, complex: T.COMPLEX, str: T.STR, type(None): T.NONE, Device: T.DEVICE,
 }  # fmt: skip
+# Answers that follow from dtype and rank alone, which a trace fixes as it does everywhere: plain Python values.
+_FIXED = frozenset(
+    (
+        "aten::is_floating_point", "aten::is_complex", "aten::is_signed", "aten::dim", "aten::element_size",
+        "prim::dtype", "prim::device", "prim::layout", "prim::is_cuda", "prim::requires_grad",
+    )
+)  # fmt: skip
 CURRENT: ContextVar[Tracer | None] = ContextVar("gpujit tracer", default=None)
 
 
@@ -76,6 +83,8 @@ class Tracer:
         self._arrays: dict[int, list[tuple[Any, Any, Value]]] = {}
         # Memory that belongs to the caller, and what NumPy shows of some memory while the graph has a copy.
         self._inputs: dict[int, Any] = {}
+        # Parameters and buffers, which modules may hold elsewhere as well.
+        self.attributes: dict[int, tuple[Any, Value]] = {}
         # Arrays that the function made of literals: no more of a loss than the literals themselves.
         self.literals: dict[int, Any] = {}
         self._detached: list[tuple[Any, weakref.ref[Traced]]] = []
@@ -87,6 +96,8 @@ class Tracer:
     def lost(self, kind: str, what: str, place: SourceRange | None = None) -> None:
         """List a place, the current one by default. Raises TraceError when tracing is strict and it is no note."""
         here, function = self.places.here()
+        if kind in ("branch", "number") and is_guard(place or here):
+            return
         diagnostic = Diagnostic(kind, what, place or here, function if place is None else "")
         if not self.report.add(diagnostic):
             return
@@ -208,6 +219,9 @@ class Tracer:
 
     def array(self, item: Any, *, silent: bool = False) -> Value:
         """A constant array: a copy of it as it is now. It is listed as a loss unless ``silent``."""
+        attribute = self.attributes.get(id(item))
+        if attribute is not None:
+            return attribute[1]
         known = self._arrays.setdefault(id(item), [])
         for original, copy, value in known:
             if original is item and _same(item, copy):
@@ -247,6 +261,8 @@ class Tracer:
         """Run an operator on this run's values and record it; what comes back is traced. Raises as ``calls.call``."""
         values = [calls.plain(self.concrete(v)) for v in args]
         named = {k: calls.keyword(k, self.concrete(v)) for k, v in (kwargs or {}).items()}
+        if name in _FIXED:
+            return calls.run(name, values, named)
         op, match = calls.find(name, values, named)
         concrete = [*values, *named.values()]
         given = [*map(_graph_argument, args, values), *map(_graph_argument, (kwargs or {}).values(), named.values())]
@@ -325,6 +341,7 @@ class Tracer:
                 node.destroy()
         self._arrays.clear()
         self.literals.clear()
+        self.attributes.clear()
         self._detached.clear()
 
     def leaked(self) -> list[Traced]:

@@ -133,6 +133,8 @@ def multi_head_attention_forward(
         raise ValueError("attention: is_causal is a hint about attn_mask, which is missing")
     if size != embed_dim_to_check:
         raise ValueError(f"attention: a query of {embed_dim_to_check} features is needed, found {size}")
+    # It is the weights' size, not the input's, that a trace is to hold.
+    size = embed_dim_to_check
     head_dim = size // num_heads
     if head_dim * num_heads != size:
         raise ValueError(f"attention: {size} features cannot be divided among {num_heads} heads")
