@@ -14,11 +14,16 @@ import numpy as np
 from gpujit.api import ScriptModule, _Program, load
 from gpujit.frontend.trace.check import Checker
 from gpujit.frontend.trace.main import Recording, record
+from gpujit.frontend.trace.methods import method_of
 from gpujit.frontend.trace.modules import ModuleTree, State, is_module
+from gpujit.frontend.trace.numpy_calls import holds_traced
 from gpujit.frontend.trace.report import Diagnostic, TraceReport
+from gpujit.frontend.trace.state import CURRENT
+from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
 from gpujit.ir.schema import Schema
+from gpujit.ir.values import ScriptObject
 from gpujit.passes.inline import inlined
 from gpujit.runtime.values import bind_arguments
 from gpujit.support.errors import ArgumentError, TraceError, TracerWarning
@@ -54,14 +59,30 @@ class TracedFunction:
 
     @property
     def code(self) -> str:
-        """The graph's text."""
-        return str(self._function.graph)
+        """The function as an archive would hold it, as ``forward`` of a module; the graph's text without a printer."""
+        return self.as_module().code or str(self._function.graph)
+
+    def as_module(self) -> ScriptModule:
+        """A module without attributes whose ``forward`` is the function, as archives hold functions."""
+        owner = T.ClassType(f"__torch__.{self.name}", is_module=True)
+        owner.add_attribute("training", T.BOOL)
+        owner.methods["forward"] = method_of(self._function, owner)
+        return ScriptModule(ScriptObject(owner, [False]), self._program)
+
+    def save(self, f: Any, _extra_files: Any = None) -> None:
+        """Write the function as a TorchScript archive; it is loaded as a module (as torch.jit.ScriptFunction.save)."""
+        self.as_module().save(f, _extra_files)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function. Tensors may be anything with ``__array__`` or ``__dlpack__``; results are NumPy arrays.
 
         Raises ArgumentError for arguments that do not fit, ScriptRuntimeError or OpError when the program fails.
         """
+        tracer = CURRENT.get()
+        if tracer is not None and holds_traced([*args, kwargs]):
+            # In another function's trace it stays a function of its own.
+            values = bind_traced(self._function.schema, args, kwargs)
+            return tracer.call_function(self._function, values, partial(self._program.run, self._function))
         return self._program.run(self._function, bind_arguments(self._function.schema, args, kwargs, skip=0))
 
     def __repr__(self) -> str:
@@ -76,6 +97,18 @@ class TracedModule(ScriptModule):
     def __init__(self, object_: Any, program: _Program, report: TraceReport) -> None:
         super().__init__(object_, program)
         object.__setattr__(self, "trace_report", report)
+
+
+def bind_traced(schema: Schema, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """Arguments in the order of the parameters, as they are. Raises ArgumentError for too many, too few or unknown."""
+    names = [a.name for a in schema.arguments]
+    unknown = [k for k in kwargs if k not in names[len(args) :]]
+    missing = [n for n in names[len(args) :] if n not in kwargs]
+    if len(args) > len(names) or unknown or missing:
+        raise ArgumentError(
+            f"{schema.name}() takes ({', '.join(names)}); found {len(args)} arguments and {list(kwargs)}"
+        )
+    return [*args, *(kwargs[n] for n in names[len(args) :])]
 
 
 def trace(

@@ -19,7 +19,7 @@ from gpujit.passes.dce import eliminate_dead_code
 def drop_unread(graph: Graph) -> None:
     """Remove nodes without effects that nobody reads, in one walk from the end."""
     for node in graph.block.nodes_reversed:
-        if any(v.uses for v in node.outputs) or node.kind == SET_ATTRIBUTE:
+        if any(v.uses for v in node.outputs) or node.kind in (SET_ATTRIBUTE, "prim::CallFunction"):
             continue
         if node.schema is not None:
             op = table.by_full_name(node.schema.full_name)
@@ -34,12 +34,24 @@ def tidy(graph: Graph) -> None:
     pool_constants(graph)
 
 
-def function_of(graph: Graph, name: str, self_type: T.Type | None = None) -> Function:
+def function_of(graph: Graph, name: str) -> Function:
     """A function whose body is the graph; for a method the first input is the module."""
     arguments = tuple(Argument(_plain_name(v, i), v.type, v.type.annotation()) for i, v in enumerate(graph.inputs))
     returned = graph.outputs[0].type
     schema = Schema(name, "", arguments, (Argument("", returned, returned.annotation()),))
     return Function(name, lambda: schema, lambda: graph)
+
+
+def method_of(function: Function, owner: T.ClassType) -> Function:
+    """A function as ``forward`` of a class: ``self`` comes before its arguments, and its graph is a copy."""
+    source, graph = function.graph, Graph("forward")
+    graph.add_input(owner, "self")
+    values = {v: graph.add_input(v.type, v.name) for v in source.inputs}
+    for node in source.nodes:
+        copy_node(node, graph.block, values)
+    for value in source.outputs:
+        graph.add_output(values[value])
+    return function_of(graph, f"{owner.name}.forward")
 
 
 def _plain_name(value: Value, index: int) -> str:
@@ -83,7 +95,7 @@ def _add(part: Part, graph: Graph, wanted: str) -> Function:
         number += 1
         name = f"{wanted}{number}"
     graph.name = name
-    function = owner.methods[name] = function_of(graph, f"{owner.name}.{name}", owner)
+    function = owner.methods[name] = function_of(graph, f"{owner.name}.{name}")
     return function
 
 

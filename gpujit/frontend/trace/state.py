@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -19,6 +19,7 @@ from gpujit.frontend.trace.report import QUIET, Diagnostic, TraceReport
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import BY_CODE, code_of, is_tensor_dtype
 from gpujit.ir.graph import Graph, Node, Value
+from gpujit.ir.module import Function
 from gpujit.ir.source import SourceRange
 from gpujit.ir.values import Device, QTensor, SparseTensor, is_int64
 from gpujit.ops import calls, overloads, table
@@ -284,6 +285,18 @@ class Tracer:
             return None
         outputs = [node.add_output(t) for t in types]
         return tuple(self.wrap(c, v, t) for c, v, t in zip(result, outputs, types, strict=True))
+
+    def call_function(self, function: Function, values: Sequence[Any], run: Callable[[list[Any]], Any]) -> Any:
+        """Record a call of a compiled function, which stays a function of its own.
+
+        ``values`` are the arguments, one for each parameter, and ``run`` runs it on this run's values.
+        """
+        target = self._constant(function, T.FUNCTION)
+        formals = [a.type for a in function.schema.arguments]
+        inputs = [self.value(v, t) for v, t in zip(values, formals, strict=True)]
+        type_ = function.schema.returns[0].type
+        output = self.node("prim::CallFunction", [target, *inputs]).add_output(type_)
+        return self.wrap(run([self.concrete(v) for v in values]), output, type_)
 
     def _input(self, step: overloads.Step, given: Sequence[Any]) -> Value:
         """The value one parameter gets."""

@@ -13,7 +13,7 @@ import gpujit
 from gpujit import ops
 from gpujit.frontend.trace.check import difference
 from gpujit.ir.verify import verify
-from gpujit.support.errors import TraceCheckError, TraceError, TracerWarning
+from gpujit.support.errors import ArgumentError, TraceCheckError, TraceError, TracerWarning
 
 R = np.random.default_rng(0)
 X = R.normal(size=(3, 4))
@@ -342,6 +342,26 @@ def test_traces_in_two_threads_do_not_meet():
     for t in threads:
         t.join()
     assert not failures
+
+
+def test_a_traced_function_that_is_called_in_a_trace_stays_a_function():
+    inner = gpujit.trace(lambda a, b: (a + b, a.shape[0]), (X, X))
+
+    def function(x):
+        total, n = inner(x, b=x * 2)
+        return total / n
+
+    traced = gpujit.trace(function, (X,))
+    assert "prim::CallFunction" in kinds(traced)
+    assert np.allclose(traced(Y), Y * 3 / 5)
+    with pytest.raises(ArgumentError, match="takes"):
+        gpujit.trace(lambda x: inner(x), (X,))
+
+
+def test_a_traced_function_as_a_module():
+    module = gpujit.trace(lambda x: np.exp(x) + x.shape[0], (X,)).as_module()
+    assert np.allclose(module(Y), np.exp(Y) + 5)
+    verify(module.graph)
 
 
 def test_a_trace_in_a_trace_does_not_see_the_outer_values():

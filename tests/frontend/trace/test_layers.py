@@ -15,7 +15,6 @@ from gpujit.ir.verify import verify
 from gpujit.support.errors import TracerWarning
 from tests.nn.cases import CASES
 
-
 # What these layers decide by numbers and sizes, they decide in PyTorch's traces as well.
 LOST = {
     "BatchNorm2d-cumulative": {"number"},
