@@ -16,7 +16,7 @@ from gpujit.frontend.trace.modules import ModuleTree, is_module, placed
 from gpujit.frontend.trace.numpy_calls import Call
 from gpujit.frontend.trace.numpy_create import recorded
 from gpujit.frontend.trace.report import TraceReport
-from gpujit.frontend.trace.state import CURRENT, Traced, Tracer
+from gpujit.frontend.trace.state import CURRENT, Traced, Tracer, root
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import is_tensor_dtype
 from gpujit.ir.graph import Graph, Node, Value
@@ -123,7 +123,7 @@ def _run(
             stack.enter_context(placed(tracer, tree))
         result = function(*given, **named)
         tracer.graph.add_output(_output(tracer, result))
-        return tracer.concrete(_copied(result))
+        return tracer.concrete(result)
 
 
 # ------------------------------------------------------------------------------------------------------- inputs
@@ -215,6 +215,8 @@ def _unpacked(tracer: Tracer, value: Any, node_value: Value, type_: T.Type) -> A
 def _output(tracer: Tracer, value: Any) -> Value:
     """The graph's value of what the function returned. Raises TraceError for what a graph cannot return."""
     if isinstance(value, Traced):
+        if isinstance(value._concrete, np.ndarray):
+            tracer.returned.append(root(value._concrete))
         return tracer.value(value)
     if isinstance(value, tuple):
         parts = [_output(tracer, v) for v in value]
@@ -251,11 +253,6 @@ def _dict_output(tracer: Tracer, value: dict[Any, Any]) -> Value:
     inputs = [v for k, p in parts.items() for v in (tracer.scalar(k), p)]
     key = T.STR if kinds == {str} else T.INT
     return tracer.node("prim::DictConstruct", inputs).add_output(T.DictType(key, types[0]))
-
-
-def _copied(value: Any) -> Any:
-    """A function's result with NumPy's numbers as arrays, as a graph returns them."""
-    return value
 
 
 # -------------------------------------------------------------------------------------------------------- after

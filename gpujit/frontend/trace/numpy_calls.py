@@ -220,11 +220,11 @@ def attach(call: Call, got: Any, expected: Any, sources: list[Any]) -> Any:
     bases = {id(root(s._concrete)) for s in sources}
     if isinstance(expected, np.generic):
         if id(root(got._concrete)) in bases:
-            got = tracer.protect(got)
+            got = tracer.protect(got, expected)
         return tracer._tensor(tracer, expected, got._value)
     shares = id(root(expected)) in bases
     if not shares and id(root(got._concrete)) in bases:
-        got = tracer.protect(got)
+        got = tracer.protect(got, expected)
     result = tracer._tensor(tracer, expected, got._value)
     if shares and id(root(got._concrete)) != id(root(expected)) and expected.size:
         tracer.detach(result, root(expected))

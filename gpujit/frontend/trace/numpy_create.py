@@ -203,6 +203,30 @@ def linspace(
     return (found, step) if retstep else found
 
 
+@records(np.logspace)
+def logspace(
+    call: Call, start: Any, stop: Any, num: Any = 50, endpoint: Any = True, base: Any = 10.0, dtype: Any = None,
+    axis: Any = 0,
+) -> Any:  # fmt: skip
+    wanted, call.expected = call.expected, np.empty(0)
+    powers = linspace(call, start, stop, num, endpoint, axis=axis)
+    call.expected = wanted
+    return call.cast(call.op("pow", call.tensor(base, np.float64), powers), wanted.dtype)
+
+
+def _triangle(name: str) -> Callable[..., Any]:
+    def body(call: Call, n: Any, k: Any = 0, m: Any = None) -> Any:
+        rows, columns = sizes_of(n)[0], sizes_of(n if m is None else m)[0]
+        found = call.op(name, rows, columns, k)
+        return call.op("select", found, 0, 0), call.op("select", found, 0, 1)
+
+    return body
+
+
+def _diagonal(call: Call, n: Any, ndim: Any = 2) -> Any:
+    return (call.op("arange", sizes_of(n)[0]),) * int(ndim)
+
+
 def _fftfreq(name: str) -> Callable[..., Any]:
     def body(call: Call, n: Any, d: Any = 1.0, device: Any = None) -> Any:
         half = (n - 1) // 2 + 1
@@ -257,6 +281,10 @@ _REPLACED: dict[tuple[Any, str], tuple[Callable[..., Any], bool]] = {
     (np, "tri"): (_tri, False),
     (np, "indices"): (_indices, False),
     (np, "linspace"): (linspace, False),
+    (np, "logspace"): (logspace, False),
+    (np, "tril_indices"): (_triangle("tril_indices"), False),
+    (np, "triu_indices"): (_triangle("triu_indices"), False),
+    (np, "diag_indices"): (_diagonal, False),
     (np, "asarray"): (_asarray(False), False),
     (np, "asanyarray"): (_asarray(False), False),
     (np, "ascontiguousarray"): (_asarray(False), False),

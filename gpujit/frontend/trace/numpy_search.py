@@ -274,6 +274,55 @@ def isin(
     return call.op("isin", call.cast(x, dtype), call.cast(y, dtype), invert=bool(invert))
 
 
+@records(np.unique_all)
+def unique_all(call: Call, x: Any) -> Any:
+    return unique(call, x, return_index=True, return_inverse=True, return_counts=True)
+
+
+@records(np.union1d, raw=True)
+def union1d(call: Call, ar1: Any, ar2: Any) -> Any:
+    return np.unique(np.concatenate((call.tensor(ar1), call.tensor(ar2)), axis=None))
+
+
+@records(np.intersect1d, raw=True)
+def intersect1d(call: Call, ar1: Any, ar2: Any, assume_unique: Any = False, return_indices: Any = False) -> Any:
+    if return_indices:
+        raise call.refuse("return_indices=True")
+    both = np.concatenate((np.unique(call.tensor(ar1)), np.unique(call.tensor(ar2))))
+    values, counts = np.unique(both, return_counts=True)
+    return values[counts == 2]
+
+
+@records(np.setdiff1d, raw=True)
+def setdiff1d(call: Call, ar1: Any, ar2: Any, assume_unique: Any = False) -> Any:
+    values = np.ravel(call.tensor(ar1)) if assume_unique else np.unique(call.tensor(ar1))
+    return values[np.isin(values, call.tensor(ar2), invert=True)]
+
+
+@records(np.setxor1d, raw=True)
+def setxor1d(call: Call, ar1: Any, ar2: Any, assume_unique: Any = False) -> Any:
+    both = np.concatenate((np.unique(call.tensor(ar1)), np.unique(call.tensor(ar2))))
+    values, counts = np.unique(both, return_counts=True)
+    return values[counts == 1]
+
+
+@records(np.array_equiv, raw=True)
+def array_equiv(call: Call, a1: Any, a2: Any) -> Any:
+    return call.tracer.call("aten::Bool", (np.all(call.tensor(a1) == call.tensor(a2)),))
+
+
+@records(np.ix_)
+def ix_(call: Call, *args: Any) -> Any:
+    found = []
+    for d, a in enumerate(args):
+        x = call.tensor(a)
+        if x._concrete.dtype.kind == "b":
+            call.tracer.lost("data-size", "the places of a boolean mask")
+            x = call.op("reshape", call.op("nonzero", x), [-1])
+        found.append(call.op("reshape", x, [-1 if i == d else 1 for i in range(len(args))]))
+    return tuple(found)
+
+
 @records(np.unravel_index)
 def unravel_index(call: Call, indices: Any, shape: Any, order: Any = "C") -> Any:
     at = call.tensor(indices, np.int64)

@@ -89,8 +89,10 @@ class Tracer:
         # Arrays that the function made of literals: no more of a loss than the literals themselves.
         self.literals: dict[int, Any] = {}
         self._detached: list[tuple[Any, weakref.ref[Traced]]] = []
-        self._clones: list[Node] = []
+        self._clones: list[tuple[Node, Any]] = []
         self._has_writes = False
+        # Memory of what the function returned.
+        self.returned: list[Any] = []
 
     # ------------------------------------------------------------------------------------------ diagnostics
 
@@ -337,10 +339,11 @@ class Tracer:
         """NumPy's result is a view of ``base`` while the graph's is a copy."""
         self._detached.append((base, weakref.ref(shown)))
 
-    def protect(self, tensor: Any) -> Any:
-        """A copy of a tensor that only matters if something is written; ``finish`` drops it if nothing is."""
+    def protect(self, tensor: Any, array: Any) -> Any:
+        """A copy of a tensor, ``array`` in this run, that ``close`` drops if it makes no difference: when nothing is
+        written, and the array is not returned."""
         copy = self.call("aten::clone", (tensor,))
-        self._clones.append(copy._value.node)
+        self._clones.append((copy._value.node, root(array) if isinstance(array, np.ndarray) else None))
         return copy
 
     # -------------------------------------------------------------------------------------------- the end
@@ -348,10 +351,13 @@ class Tracer:
     def close(self) -> None:
         """No traced value of this trace is of use any more."""
         self.closed = True
-        if not self._has_writes:
-            for node in self._clones:
+        returned = {id(base) for base in self.returned}
+        for node, base in self._clones:
+            leaves = id(base) in returned or any(use.node.kind == "prim::Return" for use in node.output.uses)
+            if not self._has_writes and not leaves:
                 node.output.replace_all_uses_with(node.inputs[0])
                 node.destroy()
+        self.returned.clear()
         self._arrays.clear()
         self.literals.clear()
         self.attributes.clear()

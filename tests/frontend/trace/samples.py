@@ -383,6 +383,11 @@ np.ascontiguousarray(x.T)
 np.array(x)
 np.array([x[0, 0], x[1, 1] * 2, 3.0])
 np.array([[v[0], 1], [w[2], v[1]]], dtype=np.float32)
+np.logspace(0, x.sum(), 5)
+np.logspace(0, 2, x.shape[0], base=2.0)
+q[np.triu_indices(q.shape[0], 1)]
+q[np.tril_indices(q.shape[0])]
+q[np.diag_indices(q.shape[0])]
 np.hanning(x.shape[1]) * v
 np.hamming(x.shape[1]) * v
 np.prod(x.shape) * v
@@ -435,6 +440,14 @@ np.unique_counts(i)
 np.unique_inverse(i)
 np.isin(i, k)
 np.isin(i, [1, 2], invert=True)
+np.unique_all(i)
+np.union1d(i, k)
+np.intersect1d(i, k)
+np.setdiff1d(i, k)
+np.setxor1d(i, k)
+np.array_equiv(i, i)
+x[np.ix_(k[:3] % 4, v > -9)]
+x[np.ix_([0, 2], [1, 3])]
 np.unravel_index(k, (2, 3))
 np.ravel_multi_index((k // 2, k % 2), (2, 2))
 np.round(x, 2)

@@ -227,6 +227,23 @@ def test_a_copy_that_nothing_depends_on_is_not_recorded():
     assert np.allclose(gpujit.trace(function, (X,))(Y), function(Y))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        np.copy, np.positive, lambda x: np.array(x), lambda x: x.astype(float), lambda x: x.astype(float).T,
+        lambda x: x[0, 0], lambda x: (x.astype(float)[1:], x), lambda x: np.round(x.astype(int).astype(float)),
+    ],
+)  # fmt: skip
+def test_what_is_a_copy_in_numpy_comes_back_as_a_copy(function):
+    traced = gpujit.trace(function, (X,))
+    given = X.copy()
+    found = traced(given)
+    found = found[0] if isinstance(found, tuple) else found
+    kept = found.copy()
+    given += 1
+    assert np.array_equal(found, kept)
+
+
 # ------------------------------------------------------------------------------------------ inputs and results
 
 

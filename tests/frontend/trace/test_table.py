@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import gpujit
 from gpujit.frontend.trace import numpy_calls, numpy_ufuncs
 from gpujit.frontend.trace.check import difference
+from gpujit.frontend.trace.report import KINDS
 from gpujit.ir.verify import verify
 from tests.frontend.trace.samples import EXPRESSIONS, FIXED, arrays
 
@@ -64,3 +66,11 @@ def test_every_entry_has_a_sample():
         if f not in _WRITES and not any(f"{p}(" in text for p in _path(f))
     ]
     assert not missing
+
+
+def test_the_documentation_lists_every_function():
+    numpy_calls.load_tables()
+    text = (Path(__file__).parents[3] / "docs" / "tracing.md").read_text()
+    for function in [*numpy_calls.FUNCTIONS, *numpy_ufuncs.UFUNCS]:
+        assert f"{function.__name__}`" in text, function
+    assert all(f"| `{kind}` |" in text for kind in KINDS)
