@@ -128,7 +128,7 @@ def trace(
     lists it.
 
     Args:
-        func: a function or a module.
+        func: a function or a module. What has a graph already comes back as it is.
         example_inputs: a tuple of inputs (arrays, numbers, and tuples, lists and dicts of them), or one array.
         check_trace: run both again and compare: on the same inputs, and on inputs of other sizes.
         check_inputs: tuples of further inputs to compare on.
@@ -138,6 +138,9 @@ def trace(
     Raises ArgumentError for inputs that cannot be traced, TraceError for what no graph can hold, TraceCheckError when
     the comparison fails, and whatever the function raises itself.
     """
+    if isinstance(func, (ScriptModule, TracedFunction)):
+        # As in PyTorch: it is a graph already.
+        return func
     args, kwargs = _inputs(example_inputs, example_kwarg_inputs)
     if _is_torch(func, (args, kwargs)):
         return _trace_torch(func, args, kwargs, check_trace, check_inputs, check_tolerance, strict)

@@ -162,9 +162,10 @@ def difference(found: Any, expected: Any, tolerance: float) -> str:
         return "" if np.array_equal(a, b) else f"{int(np.count_nonzero(a != b))} of {a.size} elements are otherwise"
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     a, b = a.astype(wide), b.astype(wide)
-    if np.asarray(expected).dtype.itemsize <= 2:
-        tolerance = max(tolerance, 2e-2)
     scale = np.max(np.abs(b), where=np.isfinite(b), initial=0.0)
+    if np.asarray(expected).dtype.itemsize <= 2:
+        # NumPy sums numbers of two bytes in numbers of two bytes.
+        tolerance, scale = max(tolerance, 2e-2), max(scale, 1.0)
     if np.allclose(a, b, rtol=tolerance, atol=tolerance * max(scale, 1e-6), equal_nan=True):
         return ""
     with np.errstate(all="ignore"):

@@ -294,6 +294,8 @@ def test_sizes_that_were_fixed_show_when_other_sizes_are_tried():
     found = report(loop_over_a_range, X).of_kind("size")
     assert found
     assert "float64[4, 4]" in found[0].what
+    # The first step that the other run has otherwise: the turn that the trace lacks.
+    assert found[0].line == line_of(loop_over_a_range, "total = total + x[i]")
 
 
 def test_a_place_is_listed_once_however_often_it_is_reached():

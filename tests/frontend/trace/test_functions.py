@@ -6,6 +6,7 @@ import math
 import threading
 import warnings
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -379,6 +380,31 @@ def test_a_traced_function_as_a_module():
     module = gpujit.trace(lambda x: np.exp(x) + x.shape[0], (X,)).as_module()
     assert np.allclose(module(Y), np.exp(Y) + 5)
     verify(module.graph)
+
+
+def test_what_has_a_graph_already_comes_back_as_it_is():
+    traced = gpujit.trace(lambda x: x + 1, (X,))
+    assert gpujit.trace(traced, (X,)) is traced
+    module = traced.as_module()
+    assert gpujit.trace(module, (X,)) is module
+
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        np.exp, lambda x: x + 1.5, lambda x: x * 2 + x, np.sum, lambda x: x.mean(axis=1), lambda x: x.max(axis=0),
+        lambda x: (x.astype(np.float32) * 3).astype(BFLOAT16), lambda x: np.where(x > 0, x, 0), lambda x: x.T[1:] + 0,
+        lambda x: x + x.astype(np.float32), lambda x: np.cumsum(x, axis=1), lambda x: np.sort(x, axis=1),
+        lambda x: np.full(x.shape, 2, dtype=BFLOAT16) + x, lambda x: np.concatenate([x, x]),
+    ],
+)  # fmt: skip
+def test_bfloat16(function):
+    given = Y.astype(BFLOAT16)
+    traced = gpujit.trace(function, (X.astype(BFLOAT16),))
+    assert not difference(traced(given), function(given), 1e-2)
 
 
 def test_a_trace_in_a_trace_does_not_see_the_outer_values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 
 import numpy as np
@@ -196,6 +197,24 @@ def test_methods_that_are_not_there_are_refused():
         gpujit.trace_module(Net(), X)
     with pytest.raises(ArgumentError, match="expects a module"):
         gpujit.trace_module(lambda x: x, {"forward": X})
+
+
+def test_modules_of_one_class_are_traced_in_several_threads():
+    failures = []
+
+    def work(seed):
+        net = Linear(4, 3, seed)
+        for _ in range(5):
+            if difference(gpujit.trace(net, X)(Y), net(Y), 1e-6):
+                failures.append(seed)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+    assert Module.__call__.__qualname__ == "Module.__call__"
 
 
 def test_strict_tracing_of_a_module():

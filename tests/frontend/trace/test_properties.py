@@ -227,3 +227,69 @@ def test_slices_of_other_sizes(start, stop, step, size):
         warnings.simplefilter("ignore")
         traced = gpujit.trace(function, (np.arange(5.0),), check_trace=False)
     assert np.array_equal(traced(np.arange(float(size))), function(np.arange(float(size))))
+
+
+VIEWS = {
+    "transpose": lambda x: x.T,
+    "swap": lambda x: np.swapaxes(x, 0, -1),
+    "move": lambda x: np.moveaxis(x, 0, -1),
+    "row": lambda x: x[1:],
+    "even": lambda x: x[..., ::2],
+    "last": lambda x: x[-1] if x.ndim > 1 else x,
+    "new": lambda x: x[:, None],
+    "expand": lambda x: np.expand_dims(x, 0),
+    "squeeze": lambda x: x[None].squeeze(0),
+    "flat": np.ravel,
+    "reshape": lambda x: x.reshape(-1, 2) if x.size % 2 == 0 else x,
+    "diagonal": lambda x: np.linalg.diagonal(x[:, :, None]) if x.ndim == 2 else x,
+    "rest": lambda x: np.split(x, [1])[1],
+    "copy": np.copy,
+    "double": lambda x: x * 2,
+    "same": lambda x: np.asarray(x),
+    "cast": lambda x: x.astype(np.float64, copy=False),
+    "at least": np.atleast_2d,
+}
+
+
+def _scale(x):
+    x *= 3
+
+
+def _replace(x):
+    x[...] = x + 1
+
+
+def _first(x):
+    x[:1] = -1
+
+
+WRITES = {"scale": _scale, "replace": _replace, "fill": lambda x: x.fill(2.0), "first": _first}
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.lists(st.sampled_from([*VIEWS, *WRITES]), min_size=1, max_size=8))
+def test_programs_of_views_and_writes(steps):
+    """Whatever is a view in NumPy shows in the trace what is written to what it is a view of, and the other way."""
+
+    def function(x):
+        base = x + 0
+        seen = [base]
+        for step in steps:
+            if step in VIEWS:
+                seen.append(VIEWS[step](seen[-1]))
+            elif seen[-1].flags.writeable if isinstance(seen[-1], np.ndarray) else True:
+                WRITES[step](seen[-1])
+        return tuple(seen)
+
+    inputs = (np.arange(24.0).reshape(2, 3, 4),)
+    try:
+        expected = function(*inputs)
+    except (ValueError, IndexError):
+        return
+    if not all(v.flags.writeable for v in expected):
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = gpujit.trace(function, inputs, check_trace=False)
+    if not traced.trace_report.of_kind("view"):
+        assert not difference(traced(*inputs), expected, 1e-12)
