@@ -34,9 +34,9 @@ def get(call: Call, x: Any, key: Any) -> Any:
 def put(call: Call, x: Any, key: Any, value: Any) -> None:
     """``x[key] = value``."""
     tracer = call.tracer
+    # What NumPy refuses, NumPy refuses itself.
+    shape, dtype = x._concrete[tracer.concrete(key)].shape, x._concrete.dtype
     target, advanced, flips = _split(call, x, key)
-    dtype = x._concrete.dtype
-    shape = x._concrete[tracer.concrete(key)].shape
     source = call.tensor(value, dtype)
     while source._concrete.ndim > len(shape):
         # NumPy drops leading axes of one; others it refuses below.
