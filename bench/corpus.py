@@ -1,6 +1,7 @@
 """Every model of a corpus folder against what PyTorch computed for it when the folder was made.
 
-Usage: python bench/corpus.py FOLDER --json OUT [--torch] [--fused] [--delete]   (how to make a folder: docs/models.md)
+Usage: python bench/corpus.py FOLDER --json OUT [--torch] [--fused] [--planned] [--delete]
+(how to make a folder: docs/models.md)
 
 A folder holds pairs of NAME.pt and NAME.npz: the archive; its inputs, PyTorch's outputs and their nesting. A model
 passes when all outputs have the same nesting, dtypes and shapes and equal numbers (floats within the tolerance of
@@ -15,6 +16,11 @@ tests/compare.py). Detections may come in another order where scores are nearly 
 
 ``--fused`` runs each model optimised as well: results of the first, second and third call must be the interpreter's,
 and the time of a call with kernels is compared with that of the same plan without them, in turns.
+
+``--planned`` runs each model planned (``optimize_for_inference``) and compares with the interpreter: calls 1, 2 and 100
+(5 for large models), inputs of twice the batch and the first ones again where the model takes them, eight threads at
+once where it keeps no state, and a call with what is free in the arena poisoned. ``apart`` is the largest distance as a
+share of the largest number; what is beyond the tolerance but less than ``FURTHEST`` counts as rounding.
 
 Exit code 1 when a model fails otherwise.
 """
@@ -36,6 +42,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -50,6 +57,9 @@ from tests.compare import assert_same, from_meta
 FURTHER = 2.0
 SAME = 1e-8
 # Share of a picture's boxes that may have no partner, and how far partners may lie apart, in pixels.
+FURTHEST = 1e-2
+# Seconds of a call from which on a model is large; threads that call at once.
+LARGE, THREADS = 0.03, 8
 BOXES_MISSED, BOX_DISTANCE = 0.05, 1.0
 CALLS = 3
 
@@ -62,7 +72,7 @@ def read_case(path: Path) -> tuple[list[Any], Any]:
     return [from_meta(m, arrays) for m in meta["inputs"]], from_meta(meta["output"], arrays)
 
 
-def check(path: Path, with_torch: bool, fused: bool = False) -> dict[str, Any]:
+def check(path: Path, with_torch: bool, fused: bool = False, planned: bool = False) -> dict[str, Any]:
     """What became of one model: ``status`` is ok, boxes, rounding or FAIL; times in seconds."""
     row: dict[str, Any] = {"status": "FAIL"}
     try:
@@ -74,21 +84,29 @@ def check(path: Path, with_torch: bool, fused: bool = False) -> dict[str, Any]:
         got = module(*inputs)
         row["first"] = time.perf_counter() - start
         row["status"] = compare(tuple(got) if hasattr(got, "_fields") else got, want)
-        if fused:
-            row["fused"] = "FAIL"
-            check_fused(path, inputs, gpujit.load(path)(*inputs), row)
-            row["fused"] = "ok"
     except (AssertionError, gpujit.GpujitError) as error:
         row["error"] = f"{type(error).__name__}: {str(error)[:1500]}"
         if with_torch and isinstance(error, AssertionError):
             row.update(judge(path, inputs, got, want))
+    # Against the interpreter, whatever became of that.
+    for name, wanted in (("planned", planned), ("fused", fused)):
+        if wanted and "first" in row:
+            try:
+                row[name] = "FAIL"
+                row[name] = (check_planned if name == "planned" else check_fused)(path, inputs, row)
+            except (AssertionError, gpujit.GpujitError) as error:
+                row[f"{name}_error"] = f"{type(error).__name__}: {str(error)[:1500]}"
     if with_torch and "first" in row:
         row.update(race(path, module, inputs))
     return row
 
 
-def check_fused(path: Path, inputs: list[Any], got: Any, row: dict[str, Any]) -> None:
-    """Add what became of the optimised model; raises AssertionError when it gives anything else than ``got``."""
+def check_fused(path: Path, inputs: list[Any], row: dict[str, Any]) -> str:
+    """Add what became of the optimised model; raises AssertionError when it gives anything else than the interpreter.
+
+    Returns "ok".
+    """
+    got = gpujit.load(path)(*inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("error", FusionWarning)
         start = time.perf_counter()
@@ -117,6 +135,102 @@ def check_fused(path: Path, inputs: list[Any], got: Any, row: dict[str, Any]) ->
             if i >= 2:
                 times.append((time.process_time() - start) / count)
     row["fused_call"], row["unfused_call"] = min(with_kernels), min(without)
+    return "ok"
+
+
+def check_planned(path: Path, inputs: list[Any], row: dict[str, Any]) -> str:
+    """Add what became of the planned model. Returns ok or rounding; raises AssertionError when it differs."""
+    start = time.perf_counter()
+    plain = gpujit.load(path)
+    first = plain(*inputs)
+    plain(*inputs)
+    is_large = (time.perf_counter() - start) / 2 > LARGE
+    last = 5 if is_large else 100
+    wanted = {1: first}
+    plain = gpujit.load(path)
+    for call in range(1, last + 1):
+        result = plain(*inputs)
+        if call in (1, 2, last):
+            wanted[call] = result
+    keeps_state = not is_close(wanted[last], wanted[1])
+    module = gpujit.optimize_for_inference(gpujit.load(path))
+    statuses = []
+    for call in range(1, last + 1):
+        result = module(*inputs)
+        if call in wanted:
+            statuses.append(closeness(result, wanted[call], f"call {call}", row))
+    if not keeps_state:
+        doubled = [twice(x) for x in inputs]
+        try:
+            other = gpujit.load(path)(*doubled)
+        except gpujit.GpujitError:
+            other = None
+        if other is not None:
+            row["other_shapes"] = True
+            statuses.append(closeness(module(*doubled), other, "twice the batch", row))
+            statuses.append(closeness(module(*inputs), first, "the first shapes again", row))
+        results: list[Any] = [None] * THREADS
+        threads = [Thread(target=lambda k=k: results.__setitem__(k, module(*inputs))) for k in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for k, result in enumerate(results):
+            statuses.append(closeness(result, first, f"thread {k}", row))
+    with config(check_plan=True):
+        checked = gpujit.optimize_for_inference(gpujit.load(path))
+        for call in (1, 2):
+            statuses.append(closeness(checked(*inputs), wanted[call], f"poisoned, call {call}", row))
+    executor = module._program.executor(module._object.type.methods["forward"])
+    row["reasons"] = list(executor.reasons())
+    return "rounding" if "rounding" in statuses else "ok"
+
+
+def closeness(got: Any, want: Any, when: str, row: dict[str, Any]) -> str:
+    """``ok`` or ``rounding``. Raises AssertionError, which says when, for larger differences."""
+    pairs = list(zip(floats(got), floats(want), strict=False))
+    apart = 0.0
+    for a, b in pairs:
+        if a.shape == b.shape and a.size:
+            with np.errstate(all="ignore"):
+                finite = np.isfinite(a) & np.isfinite(b)
+                largest = float(np.abs(b[finite]).max(initial=1e-6))
+                apart = max(apart, float(np.abs(a - b)[finite].max(initial=0)) / largest)
+    row["apart"] = max(row.get("apart", 0.0), apart)
+    try:
+        compare(got, want)
+        return "ok"
+    except AssertionError as error:
+        same = [(a.shape, np.isfinite(a).tolist()) == (b.shape, np.isfinite(b).tolist()) for a, b in pairs]
+        if pairs and all(same) and apart <= FURTHEST and has_floats_alone(want):
+            return "rounding"
+        raise AssertionError(f"{when}: {error}") from None
+
+
+def has_floats_alone(value: Any) -> bool:
+    """Whether all tensors inside a value are of floats: others have to be equal."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return all(map(has_floats_alone, value))
+    return not hasattr(value, "dtype") or value.dtype.kind in "fV"
+
+
+def is_close(a: Any, b: Any) -> bool:
+    try:
+        compare(a, b)
+    except AssertionError:
+        return False
+    return True
+
+
+def twice(value: Any) -> Any:
+    """A value whose tensors have their first dim twice."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return np.concatenate([value, value])
+    if isinstance(value, dict):
+        return {k: twice(v) for k, v in value.items()}
+    return type(value)(map(twice, value)) if type(value) in (list, tuple) else value
 
 
 def compare(got: Any, want: Any) -> str:
@@ -263,6 +377,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, required=True, help="a line for each model is added to this file")
     parser.add_argument("--torch", action="store_true", help="judge differences by float64, and time torch.jit too")
     parser.add_argument("--fused", action="store_true", help="run the models optimised, with and without kernels, too")
+    parser.add_argument("--planned", action="store_true", help="compare the models, planned, with the interpreter, too")
     parser.add_argument("--delete", action="store_true", help="remove the files of models that pass, to save space")
     arguments = parser.parse_args()
     if arguments.torch:
@@ -274,23 +389,31 @@ def main() -> int:
     counts: Counter[str] = Counter()
     ratios: list[float] = []
     broken = 0
+    planned: Counter[str] = Counter()
     for path in sorted(arguments.folder.rglob("*.pt")):
         name = path.relative_to(arguments.folder).with_suffix("").as_posix()
-        row = {"name": name, **check(path, arguments.torch, arguments.fused)}
+        row = {"name": name, **check(path, arguments.torch, arguments.fused, arguments.planned)}
         with arguments.json.open("a", encoding="utf-8") as out:
             out.write(json.dumps(row) + "\n")
         counts[row["status"]] += 1
-        broken += row.get("fused") == "FAIL"
+        broken += "FAIL" in (row.get("fused"), row.get("planned"))
+        if "planned" in row:
+            planned[row["planned"]] += 1
         if "fused_call" in row:
             ratios.append(row["unfused_call"] / row["fused_call"])
         shown = ("load", "first", "call", "torch_call", "freeze", "fused_first", "fused_call", "unfused_call")
         times = " ".join(f"{k} {row[k]:.4f}" for k in shown if k in row)
-        print(f"{row['status']:8} {name}  {times}  {row.get('error', '')[:200]!r}".removesuffix("  ''"), flush=True)
+        if "planned" in row:
+            times += f" planned {row['planned']}, {row.get('apart', 0):.0e} apart"
+        fault = next((row[k] for k in ("error", "planned_error", "fused_error") if k in row), "")
+        print(f"{row['status']:8} {name}  {times}  {fault[:200]!r}".removesuffix("  ''"), flush=True)
         if arguments.delete and row["status"] in ("ok", "boxes"):
             path.unlink()
             path.with_suffix(".npz").unlink()
     if ratios:
         print(f"kernels: {median(ratios):.2f} times as fast in the median, {min(ratios):.2f} at least; {broken} broken")
+    if planned:
+        print("planned: " + ", ".join(f"{n} {status}" for status, n in planned.most_common()))
     print(", ".join(f"{n} {status}" for status, n in counts.most_common()) or "no models there")
     return 1 if counts["FAIL"] or broken else 0
 

@@ -1,232 +1,184 @@
-"""Whole models on gpujit's interpreter against torch.jit: the small ones of the tests, and three of usual size.
+"""Whole models, planned, against torch.jit frozen, torch.compile and ONNX Runtime: all in one run, rounds interleaved.
 
-Usage: python bench/models.py [--only bert,resnet] [--ops] [--rounds 9]     (needs torch)
+Usage: python bench/models.py [--threads 1,2] [--only bert,resnet] [--no-compile] [--silero silero_vad.jit] [--json OUT]
+       python bench/models.py --steps resnet18 [--threads 1]
+       python bench/models.py --interpreter [--ops]     (gpujit's interpreter against torch.jit: bench/interpreted.py)
 
-The models of usual size are made here, with random weights: convolution stacks as in a residual and in a mobile
-network, and a transformer. ``--ops`` also lists, per model, the operators that take the most time over PyTorch's for
-the same arguments. One thread each, rounds interleaved, medians of processor time.
+Needs torch; cases of packages that are not installed are left out, and peers that are not. Each thread count has a
+process of its own. Outputs are compared with torch.jit's first. One thread: medians of processor time; more: of wall
+clock, for which the machine should have nothing else to do. ``--steps`` says where a plan's time goes: for each step
+its shape, time, and GFLOP/s or GB/s against what the machine reaches in a loop of nothing but that.
 """
 
 from __future__ import annotations
 
-import os
-
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_name] = "1"
-
 import argparse
-import io
 import json
+import os
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from math import exp, log
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
-import gpujit
-from gpujit.ops import registry
-from tests.compare import from_meta
-
-FOLDER = Path(__file__).resolve().parents[1] / "tests" / "models" / "corpus"
 # Seconds that one measurement of one side takes at least.
-SHORTEST = 0.005
+SHORTEST = 0.01
+# How far outputs may lie from torch.jit's, as a share of the largest number.
+FURTHEST = 2e-3
+# Seconds until another side's threads sleep.
+IDLE = 0.02
+PEERS = ("torch.jit", "torch.compile", "onnx runtime")
 
 
-def corpus(wanted: list[str]) -> Iterator[tuple[str, bytes, list[Any]]]:
-    """Name, archive and inputs of the small models."""
-    for path in sorted(FOLDER.glob("*.pt")):
-        if any(w in path.stem for w in wanted):
-            with np.load(path.with_suffix(".npz")) as stored:
-                arrays = {k: stored[k] for k in stored.files if k != "meta"}
-                meta = json.loads(str(stored["meta"]))
-            yield path.stem, path.read_bytes(), [from_meta(m, arrays) for m in meta["inputs"]]
+def sides(path: Path, given: list[Any], threads: int, with_compile: bool) -> dict[str, Callable[[], Any]]:
+    """What is to be timed, by name; peers that cannot be had are told on standard error."""
+    import peers
 
-
-def made(wanted: list[str]) -> Iterator[tuple[str, bytes, list[Any]]]:
-    """Name, archive and inputs of the models of usual size."""
-    import torch
-    from torch import nn
-
-    class Residual(nn.Module):
-        def __init__(self, c: int, o: int, stride: int) -> None:
-            super().__init__()
-            self.body = nn.Sequential(
-                nn.Conv2d(c, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU(inplace=True),
-                nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o),
-            )  # fmt: skip
-            self.short = nn.Identity() if stride == 1 and c == o else nn.Conv2d(c, o, 1, stride, bias=False)
-
-        def forward(self, x: Any) -> Any:
-            return torch.relu_(self.body(x) + self.short(x))
-
-    class Mobile(nn.Module):
-        def __init__(self, c: int, o: int, stride: int) -> None:
-            super().__init__()
-            self.body = nn.Sequential(
-                nn.Conv2d(c, 6 * c, 1, bias=False), nn.BatchNorm2d(6 * c), nn.ReLU6(inplace=True),
-                nn.Conv2d(6 * c, 6 * c, 3, stride, 1, groups=6 * c, bias=False), nn.BatchNorm2d(6 * c),
-                nn.ReLU6(inplace=True), nn.Conv2d(6 * c, o, 1, bias=False), nn.BatchNorm2d(o),
-            )  # fmt: skip
-
-        def forward(self, x: Any) -> Any:
-            return self.body(x)
-
-    def stem(o: int, k: int) -> list[Any]:
-        return [nn.Conv2d(3, o, k, 2, k // 2, bias=False), nn.BatchNorm2d(o), nn.ReLU(inplace=True)]
-
-    def head(c: int) -> list[Any]:
-        return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(c, 1000)]
-
-    def residual() -> Any:
-        blocks = [Residual(c, o, s) for c, o, s in zip((64, 64, 64, 128, 128, 256, 256, 512),
-                  (64, 64, 128, 128, 256, 256, 512, 512), (1, 1, 2, 1, 2, 1, 2, 1), strict=True)]  # fmt: skip
-        return nn.Sequential(*stem(64, 7), nn.MaxPool2d(3, 2, 1), *blocks, *head(512))
-
-    def mobile() -> Any:
-        sizes = (16, 24, 24, 32, 32, 64, 64, 96, 160)
-        strides = (2, 1, 2, 1, 2, 1, 1, 2)
-        blocks = [Mobile(c, o, s) for c, o, s in zip(sizes, sizes[1:], strides, strict=False)]
-        return nn.Sequential(*stem(16, 3), *blocks, *head(160))
-
-    def transformer() -> Any:
-        layer = nn.TransformerEncoderLayer(384, 6, 1536, activation="gelu", batch_first=True, norm_first=True)
-        return nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
-
-    image = np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32)
-    tokens = np.random.default_rng(0).standard_normal((1, 197, 384)).astype(np.float32)
-    text = ("transformer_197x384", transformer, tokens)
-    for name, make, x in (("residual_224", residual, image), ("mobile_224", mobile, image), text):
-        if not any(w in name for w in wanted):
+    makers: dict[str, Callable[[], Any]] = {
+        "gpujit": lambda: peers.gpujit_call(path, given),
+        "torch.jit": lambda: peers.jit_call(path, given),
+        "torch.compile": lambda: peers.compile_call(path, given) if with_compile else None,
+        "onnx runtime": lambda: peers.onnx_call(path, given, threads),
+    }
+    found = {}
+    wanted: list[np.ndarray] = []
+    for name in ("torch.jit", "gpujit", *PEERS[1:]):
+        try:
+            call = makers[name]()
+            if call is None:
+                continue
+            got = list(peers.arrays(call()))
+            wanted = wanted or got
+            # torch.jit compiles at its first calls.
+            for _ in range(2):
+                call()
+        except Exception as fault:
+            print(f"{path.stem}: no {name}: {type(fault).__name__}: {str(fault)[:300]}", file=sys.stderr)
             continue
-        torch.manual_seed(0)
-        model = make().eval()
-        torch.backends.mha.set_fastpath_enabled(False)
-        buffer = io.BytesIO()
+        apart = max(distance(a, b) for a, b in zip(got, wanted, strict=False))
+        if apart > FURTHEST:
+            print(f"{path.stem}: {name} is {apart:.1e} from torch.jit", file=sys.stderr)
+            continue
+        found[name] = call
+    return found
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest difference as a share of the largest number."""
+    if a.shape != b.shape:
+        return float("inf")
+    return float(np.abs(a.astype(np.float64) - b).max(initial=0)) / float(np.abs(b).max(initial=1e-6))
+
+
+def times(calls: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
+    """Median seconds of each call, from interleaved rounds."""
+    counts = {}
+    for name, call in calls.items():
+        start = time.perf_counter()
+        call()
+        counts[name] = max(1, int(SHORTEST / max(time.perf_counter() - start, 1e-7)))
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            # Idle threads of the side before spin for some milliseconds, and the caches hold what it left there.
+            time.sleep(IDLE)
+            call()
+            start = clock()
+            for _ in range(counts[name]):
+                call()
+            found[name].append((clock() - start) / counts[name])
+    return {name: median(f) for name, f in found.items()}
+
+
+def measure(folder: Path, arguments: argparse.Namespace) -> None:
+    """The table of one thread count, in this process."""
+    import torch
+    from model_cases import read
+
+    threads = int(arguments.threads)
+    torch.set_num_threads(threads)
+    clock = time.process_time if threads == 1 else time.perf_counter
+    rows: list[dict[str, float]] = []
+    print(f"\n{threads} thread{'s' * (threads > 1)}, microseconds; best is the fastest peer's time over gpujit's\n")
+    print("| case | gpujit | " + " | ".join(PEERS) + " | best | jit |")
+    print("| --- |" + " ---: |" * (len(PEERS) + 3), flush=True)
+    for name, path, given in read(folder, arguments.only.split(",")):
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.jit.save(torch.jit.trace(model, torch.from_numpy(x)), buffer)
-        yield name, buffer.getvalue(), [x]
+            calls = sides(path, given, threads, arguments.compile)
+            row = times(calls, arguments.rounds, clock)
+        if "gpujit" not in row:
+            continue
+        rows.append(row)
+        ours = row["gpujit"]
+        peers = [v for k, v in row.items() if k != "gpujit"]
+        best = f"{min(peers) / ours:.2f}" if peers else "-"
+        jit = f"{row['torch.jit'] / ours:.2f}" if "torch.jit" in row else "-"
+        cells = [f"{row[k] * 1e6:,.{1 if row[k] < 1e-4 else 0}f}" if k in row else "-" for k in ("gpujit", *PEERS)]
+        print(f"| {name} | " + " | ".join(cells) + f" | {best} | {jit} |", flush=True)
+        if arguments.json is not None:
+            with arguments.json.open("a", encoding="utf-8") as out:
+                out.write(json.dumps({"name": name, "threads": threads, **row}) + "\n")
+        torch.compiler.reset()
+    both = [r for r in rows if len(r) > 1]
+    if both:
+        fastest = exp(sum(log(min(v for k, v in r.items() if k != "gpujit") / r["gpujit"]) for r in both) / len(both))
+        jits = [log(r["torch.jit"] / r["gpujit"]) for r in both if "torch.jit" in r]
+        print(f"\ngeometric mean: {fastest:.2f} over the fastest peer, {exp(sum(jits) / len(jits)):.2f} over torch.jit")
 
 
-def to_torch(value: Any) -> Any:
-    """The same value with tensors instead of arrays."""
-    import torch
-
-    if isinstance(value, np.ndarray):
-        if value.dtype.name == "bfloat16":
-            return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
-        return torch.from_numpy(value.copy())
-    if isinstance(value, (list, tuple)):
-        return type(value)(to_torch(v) for v in value)
-    if isinstance(value, dict):
-        return {k: to_torch(v) for k, v in value.items()}
-    return value
-
-
-def seconds(call: Callable[[], object], calls: int) -> float:
-    """Processor time of one call, averaged over some."""
-    start = time.process_time()
-    for _ in range(calls):
-        call()
-    return (time.process_time() - start) / calls
-
-
-def compare(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> tuple[float, float]:
-    """Median times of both, measured in turns after some calls that do not count."""
-    counts = []
-    for call in (ours, theirs):
-        seconds(call, 3)
-        counts.append(max(1, int(SHORTEST / max(seconds(call, 3), 1e-6))))
-    pairs = [(seconds(ours, counts[0]), seconds(theirs, counts[1])) for _ in range(rounds)]
-    return median(p[0] for p in pairs), median(p[1] for p in pairs)
-
-
-class Spy:
-    """Kernels that remember one set of arguments per operator and shapes, and how often they came."""
-
-    def __init__(self) -> None:
-        self.calls: dict[Any, tuple[str, tuple[Any, ...], Callable[..., Any], list[int]]] = {}
-        self._kernel = registry.Op.kernel
-
-    def __enter__(self) -> Spy:
-        spy, original = self, self._kernel
-
-        def kernel(op: Any, xp: Any) -> Any:
-            found = original(op, xp)
-            if op.kind == "prim" or not op.name.startswith("aten::"):
-                return found
-
-            def call(*args: Any) -> Any:
-                key = (op.full_name, *(getattr(a, "shape", str(a)) for a in args))
-                spy.calls.setdefault(key, (op.full_name, args, found, [0]))[3][0] += 1
-                return found(*args)
-
-            return call
-
-        registry.Op.kernel = kernel  # type: ignore[method-assign]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        registry.Op.kernel = self._kernel  # type: ignore[method-assign]
-
-    def costs(self) -> list[tuple[float, float, int, str]]:
-        """Seconds of gpujit and of PyTorch, number of calls and name, the largest difference first."""
-        import torch
-
-        total: dict[str, list[float]] = {}
-        for name, args, kernel, (count,) in self.calls.values():
-            base, _, overload = name.removeprefix("aten::").partition(".")
-            try:
-                call = getattr(getattr(torch.ops.aten, base), overload or "default")
-                schema = call._schema.arguments
-                values = [to_torch(a) for a in args]
-                positional = [v for s, v in zip(schema, values, strict=False) if not s.kwarg_only]
-                keywords = {s.name: v for s, v in zip(schema, values, strict=False) if s.kwarg_only}
-                call(*positional, **keywords)
-                ours, theirs = compare(
-                    lambda k=kernel, a=args: k(*a), lambda c=call, p=positional, w=keywords: c(*p, **w), 3  # type: ignore[misc]
-                )
-            except Exception:
-                # An enum, a device or an operator that torch.ops does not reach.
-                continue
-            row = total.setdefault(name, [0.0, 0.0, 0.0])
-            row[0] += ours * count
-            row[1] += theirs * count
-            row[2] += count
-        rows = [(a, b, int(n), name) for name, (a, b, n) in total.items()]
-        return sorted(rows, key=lambda r: r[1] - r[0])
+def environment(threads: int) -> dict[str, str]:
+    """Variables that give every library so many threads."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "GPUJIT_THREADS")
+    return {**os.environ, **{name: str(threads) for name in names}}
 
 
 def main() -> int:
-    import torch
-
+    if "--interpreter" in sys.argv:
+        rest = [a for a in sys.argv[1:] if a != "--interpreter"]
+        return subprocess.call([sys.executable, str(ROOT / "bench" / "interpreted.py"), *rest])
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--interpreter", action="store_true", help="the interpreter; other options as interpreted.py's")
     parser.add_argument("--only", default="", help="parts of names, separated by commas")
+    parser.add_argument("--threads", default="1,2", help="thread counts, separated by commas")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--ops", action="store_true", help="list the operators that lose the most time")
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
+    parser.add_argument("--steps", metavar="CASE", help="where the time of one case's plan goes")
+    parser.add_argument("--silero", type=Path, default=ROOT / ".ci-work" / "models" / "silero_vad.jit")
+    parser.add_argument("--folder", type=Path, help="where the models are kept; by default they are made anew")
+    parser.add_argument("--json", type=Path, help="a line for each row is added to this file")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    wanted = arguments.only.split(",")
-    print(f"{'model':40} {'gpujit us':>11} {'torch.jit us':>13} {'ratio':>6}")
-    for name, data, inputs in (*made(wanted), *corpus(wanted)):
-        module, peer = gpujit.load(data), torch.jit.load(io.BytesIO(data))
-        tensors = to_torch(inputs)
-        with torch.no_grad():
-            ours, theirs = compare(lambda: module(*inputs), lambda: peer(*tensors), arguments.rounds)  # noqa: B023
-        print(f"{name:40} {ours * 1e6:11.1f} {theirs * 1e6:13.1f} {ours / theirs:6.2f}", flush=True)
-        if arguments.ops:
-            with Spy() as spy:
-                watched = gpujit.load(data)
-                watched(*inputs)
-            with torch.no_grad(), np.errstate(all="ignore"):
-                for a, b, count, op in spy.costs()[:8]:
-                    print(f"    {op:45} {count:4} {a * 1e6:9.1f} {b * 1e6:9.1f} {a / b:6.2f}")
+    if arguments.child:
+        if arguments.steps:
+            from plan_steps import show
+
+            show(arguments.folder, arguments.steps, arguments.rounds)
+        else:
+            measure(arguments.folder, arguments)
+        return 0
+    with tempfile.TemporaryDirectory() as room:
+        folder = arguments.folder or Path(room)
+        cases = str(ROOT / "bench" / "model_cases.py")
+        only = arguments.steps or arguments.only
+        made = [sys.executable, cases, str(folder), "--only", only, "--silero", str(arguments.silero)]
+        subprocess.run(made, check=True)
+        own = ["--folder", str(folder), "--child"]
+        for threads in arguments.threads.split(","):
+            command = [sys.executable, __file__, *sys.argv[1:], *own, "--threads", threads]
+            code = subprocess.run(command, env=environment(int(threads)), check=False).returncode
+            if code:
+                return code
     return 0
 
 

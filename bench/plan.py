@@ -2,9 +2,10 @@
 
 Usage: python bench/plan.py [--corpus FOLDER] [--only NAME] [--json OUT] [--rounds 9]
 
-Without a folder: a chain of native steps (nanoseconds a step), Static Runtime's own benchmark ``deep_wide`` and the
-tiny corpus of the tests. With one (how to make one: docs/models.md) each model in it: planned once, run, compared with
-the interpreter; a line each with the arena against the most bytes alive at one step, and what runs its nodes.
+Without a folder: a chain of native steps (nanoseconds a step), Static Runtime's own benchmark ``deep_wide``, plans for
+inputs of new sizes, and the tiny corpus of the tests. With one (how to make one: docs/models.md) each model in it:
+planned once, run, compared with the interpreter; a line each with the arena against the most bytes alive at one step,
+and what runs its nodes.
 Times are the shortest of interleaved rounds, in microseconds: other work on the machine only ever adds to them.
 """
 
@@ -124,6 +125,28 @@ def deep_wide(rounds: int) -> tuple[float, float]:
     return planned, plain
 
 
+def new_size(name: str, sizes: int = 8) -> float:
+    """Milliseconds of processor time that a plan for a new batch size takes, when kernels are there already."""
+    path = CORPUS / f"{name}.pt"
+    given = read_case(path)
+
+    def inputs(n: int) -> list[Any]:
+        return [np.repeat(x, n, axis=0) if isinstance(x, np.ndarray) and x.ndim > 1 else x for x in given]
+
+    found: list[float] = []
+    for _ in range(2):
+        fast = gpujit.optimize_for_inference(gpujit.load(path).eval())
+        for n in range(1, sizes + 1):
+            took = []
+            for _ in range(2):
+                start = time.process_time()
+                fast(*inputs(n))
+                took.append(time.process_time() - start)
+            found.append(took[0] - took[1])
+    # The first module has them compiled.
+    return sorted(found[sizes:])[sizes // 2] * 1e3
+
+
 def model_case(path: Path) -> Pair:
     """A model of a corpus, frozen when it can be."""
     module = gpujit.load(path)
@@ -187,6 +210,8 @@ def main() -> None:
         print(
             "deep_wide: planned {:.2f} us, interpreted with fused groups {:.2f} us".format(*deep_wide(arguments.rounds))
         )
+        sizes = ", ".join(f"{name} {new_size(name):.1f} ms" for name in ("mlp", "resnet_script", "bert_trace"))
+        print(f"a plan for a new size: {sizes}")
     timed = arguments.rounds if arguments.corpus is None or arguments.time else 0
     shares = []
     for path in sorted((arguments.corpus or CORPUS).rglob("*.pt")):

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "load": "gpujit.api",
     "load_package": "gpujit.api",
+    "save": "gpujit.api",
     "freeze": "gpujit.api",
     "optimize_for_inference": "gpujit.api",
     "run_frozen_optimizations": "gpujit.api",
@@ -17,6 +18,24 @@ _PUBLIC = {
     "ScriptMethod": "gpujit.api",
     "trace": "gpujit.tracing",
     "trace_module": "gpujit.tracing",
+    "script": "gpujit.scripting",
+    "script_if_tracing": "gpujit.scripting",
+    "CompilationUnit": "gpujit.scripting",
+    "ScriptFunction": "gpujit.scripting",
+    "Attribute": "gpujit.frontend.markers",
+    "Final": "gpujit.frontend.markers",
+    "Future": "gpujit.frontend.markers",
+    "Tensor": "gpujit.frontend.markers",
+    "annotate": "gpujit.frontend.markers",
+    "export": "gpujit.frontend.markers",
+    "fork": "gpujit.frontend.markers",
+    "ignore": "gpujit.frontend.markers",
+    "interface": "gpujit.frontend.markers",
+    "is_scripting": "gpujit.frontend.markers",
+    "is_tracing": "gpujit.frontend.markers",
+    "isinstance": "gpujit.frontend.markers",
+    "unused": "gpujit.frontend.markers",
+    "wait": "gpujit.frontend.markers",
     "fuse": "gpujit.fuser.decorator",
     "manual_seed": "gpujit.ops.families.random.random",
     "op": "gpujit.ops.user",
@@ -25,11 +44,19 @@ _PUBLIC = {
     "LoadError": "gpujit.support.errors",
     "ArgumentError": "gpujit.support.errors",
     "OpError": "gpujit.support.errors",
+    "SaveError": "gpujit.support.errors",
     "ScriptRuntimeError": "gpujit.support.errors",
     "Error": "gpujit.support.errors",
     "TraceError": "gpujit.support.errors",
     "TraceCheckError": "gpujit.support.errors",
     "TracerWarning": "gpujit.support.errors",
+}
+
+# Names of torch.jit that programs use although they are not public there.
+_HABITS = {
+    "_unwrap_optional": "gpujit.frontend.markers",
+    "_overload": "gpujit.frontend.markers",
+    "_overload_method": "gpujit.frontend.markers",
 }
 
 # Packages that are reached as attributes.
@@ -47,16 +74,35 @@ if TYPE_CHECKING:
         load_package,
         optimize_for_inference,
         run_frozen_optimizations,
+        save,
+    )
+    from gpujit.frontend.markers import (
+        Attribute,
+        Final,
+        Future,
+        Tensor,
+        annotate,
+        export,
+        fork,
+        ignore,
+        interface,
+        is_scripting,
+        is_tracing,
+        isinstance,
+        unused,
+        wait,
     )
     from gpujit.fuser.decorator import fuse
     from gpujit.ops.families.random.random import manual_seed
     from gpujit.ops.user import op, remove_op
+    from gpujit.scripting import CompilationUnit, ScriptFunction, script, script_if_tracing
     from gpujit.support.errors import (
         ArgumentError,
         Error,
         GpujitError,
         LoadError,
         OpError,
+        SaveError,
         ScriptRuntimeError,
         TraceCheckError,
         TraceError,
@@ -70,7 +116,7 @@ def __getattr__(name: str) -> Any:
 
     if name in _PACKAGES:
         return import_module(f"gpujit.{name}")
-    home = _PUBLIC.get(name)
+    home = _PUBLIC.get(name) or _HABITS.get(name)
     if home is None:
         raise AttributeError(f"module 'gpujit' has no attribute {name!r}")
     value = getattr(import_module(home), name)

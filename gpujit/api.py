@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,14 @@ class _Program:
             with self._lock:
                 found = self._executors.setdefault(function, self.optimised(function))
         return found
+
+    def compiling(self) -> threading.RLock:
+        """What to hold while functions are compiled: that fills shared tables."""
+        return self._lock
+
+    def saving(self) -> dict[str, Any]:
+        """What the writer has to know besides the module."""
+        return {"run_method": self.run, "trainable": None if self.loaded is None else self.loaded.trainable}
 
     def interpret(self, function: Function, args: list[Any]) -> Any:
         """Run a function as it is written."""
@@ -143,10 +151,20 @@ class ScriptMethod:
 
     @property
     def code(self) -> str:
-        """The source text as the archive holds it; the graph's text for a method of a frozen module."""
-        if isinstance(self._function, FrozenFunction):
-            return str(self._function.graph)
-        return _source_text(self._function)
+        """The source text as the archive holds it, or would hold it for a method that has none yet (frozen ones)."""
+        return self.code_with_constants[0]
+
+    @property
+    def code_with_constants(self) -> tuple[str, Constants]:
+        """``code``, and the values it names as ``CONSTANTS.c0`` and so on."""
+        if self._function.source is None:
+            # Printing is needed by few, and loading by all.
+            from gpujit.serialization.python_print import print_function
+
+            text, values = print_function(self._function)
+            return text, Constants(values)
+        loaded = self._program.loaded
+        return _source_text(self._function), Constants(() if loaded is None else loaded.resolver.constants)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the method. Tensors may be anything with ``__array__`` or ``__dlpack__``; results are NumPy arrays.
@@ -165,6 +183,19 @@ class ScriptMethod:
 
     def __repr__(self) -> str:
         return f"<ScriptMethod {self._function.name}>"
+
+
+class Constants:
+    """The values that code names as ``CONSTANTS.c0``, ``CONSTANTS.c1``: attributes ``c0``, ``c1``."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.const_mapping = {f"c{i}": value for i, value in enumerate(values)}
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["const_mapping"][name]
+        except KeyError:
+            raise AttributeError(f"there is no constant {name!r}") from None
 
 
 def _source_text(function: Function) -> str:
@@ -424,6 +455,17 @@ class ScriptModule:
         """``to("float64")``."""
         return self.to("float64")
 
+    def define(self, src: str) -> None:
+        """Add methods given as source text, whose first argument is the module (as torch.jit.ScriptModule.define).
+
+        Raises SourceError, with the line, for text outside the language; nothing is added then.
+        """
+        # Loaded modules need no compiler of live code.
+        from gpujit.frontend.script import COMPILER
+
+        with COMPILER.lock:
+            COMPILER.text_functions(src, self_type=self._object.type)
+
     # ----------------------------------------------------------------------------------------------- looking
 
     def _forward(self) -> ScriptMethod:
@@ -448,13 +490,54 @@ class ScriptModule:
 
     @property
     def code(self) -> str:
-        """The source of ``forward`` as the archive holds it."""
+        """The source of ``forward`` as the archive holds it, or would hold it. See ScriptMethod.code."""
         return self._forward().code
+
+    @property
+    def code_with_constants(self) -> tuple[str, Constants]:
+        """``code``, and the values it names as ``CONSTANTS.c0`` and so on."""
+        return self._forward().code_with_constants
+
+    # ------------------------------------------------------------------------------------------------ saving
+
+    def save(self, f: Any, _extra_files: Mapping[str, Any] | None = None) -> None:
+        """Write the module as a TorchScript archive. See ``gpujit.save``."""
+        save(self, f, _extra_files)
+
+    def save_to_buffer(self, _extra_files: Mapping[str, Any] | None = None) -> bytes:
+        """The bytes that ``save`` writes."""
+        from gpujit.serialization import writer
+
+        object_ = _module_object(self, "save_to_buffer")
+        with self._program.compiling():
+            return writer.save_to_bytes(object_, extra_files=_extra_files, **self._program.saving())
 
     @property
     def methods(self) -> dict[str, ScriptMethod]:
         """All methods by name."""
         return {n: ScriptMethod(self._object, f, self._program) for n, f in self._object.type.methods.items()}
+
+
+# ------------------------------------------------------------------------------------------------------------ saving
+
+
+def save(m: ScriptModule, f: Any, _extra_files: Mapping[str, Any] | None = None) -> None:
+    """Write a module as a TorchScript archive, for ``gpujit.load`` and ``torch.jit.load`` (as torch.jit.save).
+
+    Args:
+        m: a module, also a frozen one. What it holds now is written, as it is in memory.
+        f: a path or a file object to write bytes to. A file at that path is replaced when the new one is whole, and
+            stays as it was on any error.
+        _extra_files: contents of extra files by name, str or bytes.
+    The same module gives the same bytes.
+    Raises SaveError for what cannot be saved (naming it) and for a target that cannot be written.
+    """
+    # Loading and running need no writer.
+    from gpujit.serialization import writer
+
+    object_ = _module_object(m, "save")
+    with m._program.compiling():
+        writer.save(object_, f, extra_files=_extra_files, **m._program.saving())
 
 
 # ---------------------------------------------------------------------------------------------------------- freezing
@@ -485,6 +568,7 @@ def freeze(
     object_ = _module_object(mod, "freeze")
     program = _Program(np)
     program.lowerer.rules = mod._program.lowerer.rules
+    program.loaded = mod._program.loaded
     root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
     graphs = [function.graph for _, _, function in frozen_methods(root)]
     program.report = optimize_frozen(graphs, numerics=optimize_numerics)

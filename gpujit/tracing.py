@@ -14,79 +14,27 @@ import numpy as np
 from gpujit.api import ScriptModule, _Program, load
 from gpujit.frontend.trace.check import Checker
 from gpujit.frontend.trace.main import Recording, record
-from gpujit.frontend.trace.methods import method_of
 from gpujit.frontend.trace.modules import ModuleTree, State, is_module
-from gpujit.frontend.trace.numpy_calls import holds_traced
 from gpujit.frontend.trace.report import Diagnostic, TraceReport
-from gpujit.frontend.trace.state import CURRENT
-from gpujit.ir import types as T
-from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
-from gpujit.ir.schema import Schema
-from gpujit.ir.values import ScriptObject
-from gpujit.passes.inline import inlined
-from gpujit.runtime.values import bind_arguments
+from gpujit.scripting import ScriptFunction
 from gpujit.support.errors import ArgumentError, TraceError, TracerWarning
 
 
-class TracedFunction:
-    """A traced function: call it, or look at its ``graph``. ``trace_report`` lists what the trace does not hold."""
+class TracedFunction(ScriptFunction):
+    """A traced function. ``trace_report`` lists what the trace does not hold."""
 
-    def __init__(self, function: Function, program: _Program, report: TraceReport) -> None:
-        self._function = function
-        self._program = program
+    def __init__(self, function: Function, report: TraceReport) -> None:
+        super().__init__(function)
         self.trace_report = report
-        self.__name__ = function.short_name
-
-    @property
-    def name(self) -> str:
-        return self._function.short_name
-
-    @property
-    def schema(self) -> Schema:
-        """The signature."""
-        return self._function.schema
-
-    @property
-    def graph(self) -> Graph:
-        """The function's graph."""
-        return self._function.graph
-
-    @property
-    def inlined_graph(self) -> Graph:
-        """The graph with all known calls replaced by their bodies."""
-        return inlined(self._function.graph)
 
     @property
     def code(self) -> str:
-        """The function as an archive would hold it, as ``forward`` of a module; the graph's text without a printer."""
-        return self.as_module().code or str(self._function.graph)
-
-    def as_module(self) -> ScriptModule:
-        """A module without attributes whose ``forward`` is the function, as archives hold functions."""
-        owner = T.ClassType(f"__torch__.{self.name}", is_module=True)
-        owner.add_attribute("training", T.BOOL)
-        owner.methods["forward"] = method_of(self._function, owner)
-        return ScriptModule(ScriptObject(owner, [False]), self._program)
-
-    def save(self, f: Any, _extra_files: Any = None) -> None:
-        """Write the function as a TorchScript archive; it is loaded as a module (as torch.jit.ScriptFunction.save)."""
-        self.as_module().save(f, _extra_files)
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the function. Tensors may be anything with ``__array__`` or ``__dlpack__``; results are NumPy arrays.
-
-        Raises ArgumentError for arguments that do not fit, ScriptRuntimeError or OpError when the program fails.
-        """
-        tracer = CURRENT.get()
-        if tracer is not None and holds_traced([*args, kwargs]):
-            # In another function's trace it stays a function of its own.
-            values = bind_traced(self._function.schema, args, kwargs)
-            return tracer.call_function(self._function, values, partial(self._program.run, self._function))
-        return self._program.run(self._function, bind_arguments(self._function.schema, args, kwargs, skip=0))
+        """The function as an archive would hold it, as ``forward`` of a module."""
+        return self._as_module().code
 
     def __repr__(self) -> str:
-        return f"<TracedFunction {self.name}>"
+        return f"<gpujit.TracedFunction {self.qualified_name}>"
 
 
 class TracedModule(ScriptModule):
@@ -97,18 +45,6 @@ class TracedModule(ScriptModule):
     def __init__(self, object_: Any, program: _Program, report: TraceReport) -> None:
         super().__init__(object_, program)
         object.__setattr__(self, "trace_report", report)
-
-
-def bind_traced(schema: Schema, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Arguments in the order of the parameters, as they are. Raises ArgumentError for too many, too few or unknown."""
-    names = [a.name for a in schema.arguments]
-    unknown = [k for k in kwargs if k not in names[len(args) :]]
-    missing = [n for n in names[len(args) :] if n not in kwargs]
-    if len(args) > len(names) or unknown or missing:
-        raise ArgumentError(
-            f"{schema.name}() takes ({', '.join(names)}); found {len(args)} arguments and {list(kwargs)}"
-        )
-    return [*args, *(kwargs[n] for n in names[len(args) :])]
 
 
 def trace(
@@ -138,7 +74,7 @@ def trace(
     Raises ArgumentError for inputs that cannot be traced, TraceError for what no graph can hold, TraceCheckError when
     the comparison fails, and whatever the function raises itself.
     """
-    if isinstance(func, (ScriptModule, TracedFunction)):
+    if isinstance(func, (ScriptModule, ScriptFunction)):
         # As in PyTorch: it is a graph already.
         return func
     args, kwargs = _inputs(example_inputs, example_kwarg_inputs)
@@ -152,7 +88,7 @@ def trace(
     name = getattr(func, "__name__", type(func).__name__)
     qualified = f"__torch__.{name if name.isidentifier() else 'traced'}"
     recording = record(func, args, kwargs, name=qualified, strict=strict)
-    traced = TracedFunction(recording.function, _Program(np), recording.report)
+    traced = TracedFunction(recording.function, recording.report)
     if check_trace:
         Checker(
             recording,

@@ -1,6 +1,7 @@
 """The command line: parses arguments, runs one command, turns errors into exit codes.
 
-Exit codes: 0 fine, 2 usage, 3 a file that cannot be loaded, 4 the model failed while running, 130 interrupted.
+Exit codes: 0 fine, 2 usage (also a target that cannot be written), 3 a file that cannot be loaded, 4 the model failed
+while running, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpujit import __version__
-from gpujit.cli import cache, config, inspect, run
+from gpujit.cli import cache, config, inspect, run, strip
 from gpujit.cli.output import safe
-from gpujit.support.errors import ArgumentError, GpujitError, LoadError
+from gpujit.support.errors import ArgumentError, GpujitError, LoadError, SaveError
 
 EXIT_USAGE, EXIT_LOAD, EXIT_RUN, EXIT_INTERRUPTED = 2, 3, 4, 130
 
@@ -27,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"gpujit {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (inspect, run, config, cache):
+    for module in (inspect, run, strip, config, cache):
         command = commands.add_parser(
             module.NAME, help=module.HELP, description=module.HELP, epilog=module.EXAMPLES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.execute(arguments)
         sys.stdout.flush()
         return code
-    except ArgumentError as e:
+    except (ArgumentError, SaveError) as e:
         return _report(arguments, e, EXIT_USAGE)
     except LoadError as e:
         return _report(arguments, e, EXIT_LOAD)

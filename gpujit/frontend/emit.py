@@ -24,7 +24,7 @@ def emit_function(function: Function, node: ast.FunctionDef, source: Source, res
     """The graph of a function's syntax tree. Raises SourceError with the line that does not compile."""
     schema = function.schema
     graph = Graph(function.name)
-    emitter = _Emitter(graph, graph.block, source, resolver, function.name)
+    emitter = Emitter(graph, graph.block, source, resolver, function.name)
     for argument in schema.arguments:
         emitter.scope[argument.name] = graph.add_input(argument.type, argument.name)
     try:
@@ -32,11 +32,11 @@ def emit_function(function: Function, node: ast.FunctionDef, source: Source, res
     except RecursionError:
         raise fail("the function is nested too deeply", source, node, resolver.file, function.name) from None
     graph.add_output(result)
-    _prune(graph)
+    prune(graph)
     return graph
 
 
-def _prune(graph: Graph) -> None:
+def prune(graph: Graph) -> None:
     """Drop results of ifs that nobody reads, innermost last so that what they read goes too."""
     for node in reversed(list(graph.all_nodes())):
         if node.kind == "prim::If":
@@ -82,7 +82,7 @@ def _assigned(body: Sequence[ast.stmt]) -> list[str]:
     return list(found)
 
 
-class _Emitter(ExpressionEmitter):
+class Emitter(ExpressionEmitter):
     """Emits statements, and with them whole functions."""
 
     def body(self, statements: Sequence[ast.stmt], returned: T.Type) -> Value:
@@ -311,7 +311,7 @@ class _Emitter(ExpressionEmitter):
         if not isinstance(closure, Closure):
             raise self.error(f"{name} needs a function defined in place", node)
         graph = Graph(f"{self.name}.{closure.node.name}")
-        inner = _Emitter(graph, graph.block, self.source, self.resolver, f"{self.name}.{closure.node.name}")
+        inner = type(self)(graph, graph.block, self.source, self.resolver, f"{self.name}.{closure.node.name}")
         inner.outer = self
         saved = self.scope
         self.scope = closure.scope
@@ -324,7 +324,7 @@ class _Emitter(ExpressionEmitter):
         finally:
             self.scope = saved
         graph.add_output(result)
-        _prune(graph)
+        prune(graph)
         type_ = result.type if returned == T.ANY else returned
         box = T.BoxType("Future" if name == "fork" else "Await", type_)
         kind = "prim::fork" if name == "fork" else "prim::awaitable"

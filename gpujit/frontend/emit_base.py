@@ -187,7 +187,9 @@ class BaseEmitter(ABC):
         self, name: str, positional: list[Value], keywords: dict[str, Value], node: ast.AST, unpack: int
     ) -> Value:
         """A call that raises when it is reached; until then its result fits everywhere."""
-        out = self.emit(name, (*positional, *keywords.values()), node)
+        # The names of keyword arguments are kept for writing the program out again.
+        names = {"keywords": list(keywords)} if keywords else None
+        out = self.emit(name, (*positional, *keywords.values()), node, names)
         return self.results(out, [T.UNKNOWN] * max(unpack, 1), node)
 
     def apply(self, match: overloads.Match, values: Sequence[Value], node: ast.AST) -> list[Value]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,11 +53,11 @@ def fail(message: str, source: Source, node: ast.AST, file: str = "", function: 
     return error
 
 
-def parse_python(text: str) -> ast.Module:
+def parse_python(text: str, *, type_comments: bool = False) -> ast.Module:
     """The syntax tree of Python text, with no warnings about it. Raises what ``ast.parse`` raises."""
     with _PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ast.parse(text)
+        return ast.parse(text, type_comments=type_comments)
 
 
 def parse_source(source: Source, file: str = "") -> ast.Module:
@@ -122,6 +123,11 @@ def check_tree(tree: ast.Module, source: Source, file: str) -> None:
 def _unknown(node: ast.AST, parent: ast.AST, source: Source, file: str) -> SourceError:
     at = node if hasattr(node, "lineno") else parent
     return fail(f"'{type(node).__name__}' is not part of serialized TorchScript", source, at, file)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text: how tables of many names are written."""
+    return text.split()
 
 
 # ------------------------------------------------------------------------------------ what a name can mean
@@ -193,6 +199,40 @@ class Closure:
     scope: dict[str, Any]
 
 
+@dataclass(slots=True)
+class PythonValue:
+    """A live Python object of the scripted program that has no other meaning: a module, a class, a function."""
+
+    object: Any
+
+
+@dataclass(slots=True)
+class Items:
+    """A sequence known element by element, such as the modules of a ModuleList; loops over it are unrolled."""
+
+    values: list[Any]
+
+
+@dataclass(slots=True)
+class Walk:
+    """Something a ``for`` goes over: ``length`` and the element ``at`` an index, or ``items`` when all are known.
+
+    ``length`` is None for what has no end of its own (the numbers of ``enumerate``).
+    """
+
+    length: Value | None
+    at: Callable[[Value], Any]
+    items: list[Any] | None = None
+
+
+@dataclass(slots=True)
+class Inline:
+    """Something whose call is emitted by a function of the call's syntax."""
+
+    emit: Callable[[ast.Call], Any]
+
+
 Meaning = (
     Value | Namespace | Path | OperatorName | TypeRef | FunctionRef | MethodRef | ClassMethodRef | Special | Closure
+    | PythonValue | Items | Walk | Inline
 )

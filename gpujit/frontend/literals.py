@@ -7,6 +7,7 @@ from typing import Any
 
 from gpujit.ir import types as T
 from gpujit.ir.values import Device, EnumValue, QTensor, ScriptObject, parse_device
+from gpujit.ops.families.quantized.pack import class_of
 from gpujit.support.errors import DeviceError
 
 
@@ -102,4 +103,4 @@ def type_of_constant(value: Any) -> T.Type | None:
         keys, values = type_of_constant(list(value)), type_of_constant(list(value.values()))
         if isinstance(keys, T.ListType) and isinstance(values, T.ListType):
             return T.DictType(keys.element, values.element)
-    return None
+    return class_of(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -41,22 +42,24 @@ class Source:
 
     def offset(self, line: int, column: int) -> int:
         """Byte offset in UTF-8 of a 1-based line and 0-based byte column."""
-        if self._starts is None:
-            self._starts = [0]
-            for text in self.lines():
-                self._starts.append(self._starts[-1] + len(text.encode()) + 1)
-        return self._starts[line - 1] + column
+        return self._line_starts()[line - 1] + column
 
     def position(self, offset: int) -> tuple[int, int]:
         """1-based line and 0-based column of a byte offset."""
-        line = 1
-        for text in self.lines():
-            size = len(text.encode()) + 1
-            if offset < size:
-                return line, offset
-            offset -= size
-            line += 1
-        return max(line - 1, 1), 0
+        starts = self._line_starts()
+        if not 0 <= offset < starts[-1]:
+            return len(self.lines()), 0
+        line = bisect_right(starts, offset)
+        return line, offset - starts[line - 1]
+
+    def _line_starts(self) -> list[int]:
+        """Byte offsets of the lines, and one past the end of the last."""
+        if self._starts is None:
+            starts = [0]
+            for text in self.lines():
+                starts.append(starts[-1] + len(text.encode()) + 1)
+            self._starts = starts
+        return self._starts
 
 
 @dataclass(slots=True, eq=False)

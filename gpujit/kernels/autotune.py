@@ -14,7 +14,8 @@ import numpy as np
 
 from gpujit.ir.dtypes import kind_of
 from gpujit.kernels import cache, supply
-from gpujit.kernels.cpu_nest import ANY, BY_RULE, Geometry, NestCall, Tile, plan_nest
+from gpujit.kernels.cpu_nest import ANY, BY_RULE, Geometry, NestCall, Tile
+from gpujit.kernels.cpu_plan import plan_nest
 from gpujit.kernels.native import host_key
 from gpujit.kernels.schedule import moves
 from gpujit.kernels.target import host

@@ -10,7 +10,8 @@ import numpy as np
 
 from gpujit.kernels import supply
 from gpujit.kernels.autotune import tuned
-from gpujit.kernels.cpu_nest import BY_RULE, Geometry, NestCall, plan_nest
+from gpujit.kernels.cpu_nest import BY_RULE, Geometry, NestCall
+from gpujit.kernels.cpu_plan import plan_nest
 from gpujit.kernels.target import host
 from gpujit.kernels.team import READS_OBJECTS, alone, caller, team
 from gpujit.kernels.tile import Check, TileProgram

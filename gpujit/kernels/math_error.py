@@ -43,7 +43,7 @@ def erf(e: Emitter, x: Vector) -> Vector:
 
 
 def _erfc_table(e: Emitter, x: Vector) -> Vector:
-    """exp(-x * x) times a polynomial around the middle of a quarter of an octave, the first with what rounding takes."""
+    """exp(-x * x), with what rounding takes from it, times a polynomial around the middle of a quarter of an octave."""
     a = e.abs(x)
     # No number is small enough from here on, and rounding down to 0 takes long.
     nothing = a > 10.1
@@ -60,7 +60,7 @@ def _erfc_table(e: Emitter, x: Vector) -> Vector:
 
 
 def erfc(e: Emitter, x: Vector) -> Vector:
-    """1 - erf(x), relatively exact for large ``x``. float32 is computed in float64, or with tables where there are any."""
+    """1 - erf(x), relatively exact for large ``x``. float32 without tables is computed in float64."""
     if e.has_table(x):
         return _erfc_table(e, x)
     single = x.dtype == "float32"

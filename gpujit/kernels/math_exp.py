@@ -117,6 +117,11 @@ def exp(e: Emitter, x: Vector) -> Vector:
     return _unless_nothing(e, x, f.low, lambda y: exp_moderate(e, e.select(y > f.high, f.high, y)))
 
 
+def exp_normal(e: Emitter, x: Vector) -> Vector:
+    """e to the ``x`` up to 0, and 0 where that is less than normal numbers: to compute with those takes far longer."""
+    return _unless_nothing(e, x, FORMATS[x.dtype].smooth, lambda y: exp_moderate(e, y))
+
+
 def _unless_nothing(e: Emitter, x: Vector, low: float, build: Callable[[Vector], Vector]) -> Vector:
     """``build(x)``, and 0 below ``low``, where no number is small enough.
 

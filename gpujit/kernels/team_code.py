@@ -9,6 +9,9 @@ step's goal, and a part is taken by raising its word to that goal.
 A worker may come while a job ends. It says that it is inside before it looks whether the job is open, and the caller
 closes the job before it looks who is inside: one of the two sees the other, and no job's list is read once it is over.
 
+Who sleeps is not woken for a job known to be short, unless such jobs come often: by the time a worker is there, it is
+nearly over, and on a busy machine the worker may take the caller's own processor.
+
 Waiting spins first and then blocks: in the kernel (futex) between jobs, by giving the processor away inside one. A
 worker spins for long when the job before came soon, and gives way to other programs meanwhile.
 """
@@ -33,7 +36,9 @@ OFFSETS = {
     "count": 464,
     "base": 472,
     "parts": 480,  # threads of the team, the caller included
-    "taken": 512,  # i64 for each part, a line each: the goal of the last step whose part was taken
+    "ended": 488,  # i64: when the last job ended
+    "known": 512,  # i64 pairs: the first block of a job, and how long that took
+    "taken": 768,  # i64 for each part, a line each: the goal of the last step whose part was taken
 }
 _LINE = 64
 
@@ -48,6 +53,8 @@ DATA_OFFSET = 2 * 8
 
 # Nanoseconds that a worker waits before it sleeps: when jobs come that often, and else. It gives way after the latter.
 SPIN_LONG, SPIN_SHORT = 1_000_000, 50_000
+# Nanoseconds of a job that is worth waking somebody for.
+WAKE_WORTH = 150_000
 # Turns of a waiting loop between two looks at the clock, and before a thread inside a job gives way.
 SPINS_A_LOOK, SPINS_BEFORE_YIELD = 32, 2_000
 
@@ -189,6 +196,19 @@ alone: ; also when the team has another job
   call void @serial(ptr %functions.given, ptr %blocks.given, i64 %count.given)
   ret void
 publish:
+  %began = call i64 @now()
+  %any = icmp sgt i64 %count.given, 0
+  br i1 %any, label %look, label %announce
+look:
+  %first = load i64, ptr %blocks.given
+  br label %announce
+announce:
+  %key = phi i64 [0, %publish], [%first, %look]
+  %line = lshr i64 %key, 6
+  %pair = and i64 %line, 15
+  %pair.offset = mul i64 %pair, 16
+  %key.place = getelementptr i8, ptr %known, i64 %pair.offset
+  %time.place = getelementptr i8, ptr %key.place, i64 8
   %start = load atomic i64, ptr %arrived seq_cst, align 8
   store ptr %functions.given, ptr %functions
   store ptr %blocks.given, ptr %blocks
@@ -198,7 +218,20 @@ publish:
   %old = atomicrmw add ptr %generation, i32 1 seq_cst
   %asleep = load atomic i32, ptr %sleepers seq_cst, align 4
   %some = icmp sgt i32 %asleep, 0
-  br i1 %some, label %wake, label %go
+  br i1 %some, label %weigh, label %go
+weigh:
+  %key.known = load i64, ptr %key.place
+  %time.known = load i64, ptr %time.place
+  %end.known = load i64, ptr %ended
+  %same = icmp eq i64 %key.known, %key
+  %short = icmp slt i64 %time.known, {WAKE_WORTH}
+  %pause = sub i64 %began, %end.known
+  %seldom = icmp sgt i64 %pause, {SPIN_LONG}
+  %small = and i1 %same, %short
+  %needless = and i1 %small, %seldom
+  %is.job = icmp ne i64 %key, 0
+  %leave.them = and i1 %needless, %is.job
+  br i1 %leave.them, label %go, label %wake
 wake:
   {wake}
   br label %go
@@ -222,6 +255,11 @@ give:
 left.again:
   br label %leaving
 over:
+  %end = call i64 @now()
+  %took = sub i64 %end, %began
+  store i64 %key, ptr %key.place
+  store i64 %took, ptr %time.place
+  store i64 %end, ptr %ended
   store atomic i32 0, ptr %busy seq_cst, align 4
   ret void
 }}

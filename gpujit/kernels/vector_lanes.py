@@ -175,8 +175,9 @@ class LaneEmitter:
         return self.fma(self.fma(-x, r, 1.0), r, r)
 
     def reciprocal_close(self, x: Vector) -> Vector:
-        """1 / x of positive normal float32 numbers below 2**126, within 2 ulp; on machines with AVX-512 without dividing,
-        which takes ten times as long. Else, and of float64, the quotient itself.
+        """1 / x of positive normal float32 numbers below 2**126, within 2 ulp; the quotient itself of float64.
+
+        On machines with AVX-512 without dividing, which takes several times as long.
         """
         if not self._has_avx512(x) or x.dtype != "float32":
             return 1 / x
@@ -200,7 +201,7 @@ class LaneEmitter:
         return Vector(self, self.call("llvm.x86.avx512.permvar.sf.512", kind, arguments), "float32", 16)
 
     def octave_quarter(self, a: Vector) -> tuple[Vector, Vector, Vector]:
-        """(column, u, is below) of float32 numbers that are not negative, for tables by quarters of octaves from 1/8 on.
+        """(column, u, is below) of float32 numbers from 0 on, for tables by quarters of octaves that begin at 1/8.
 
         ``u`` is the distance from the middle of the quarter; below 1/8 it is the number itself.
         """

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 _LAYERS = {
     "activation": (
         "CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid",
-        "LogSoftmax", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d",
-        "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
+        "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softplus", "Softshrink", "Softsign",
+        "Tanh", "Tanhshrink", "Threshold",
     ),
     "attention": ("MultiheadAttention",),
     "class_loss": (
         "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CrossEntropyLoss", "MultiLabelMarginLoss",
-        "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "TripletMarginWithDistanceLoss",
+        "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "NLLLoss2d", "TripletMarginWithDistanceLoss",
     ),
     "container": ("ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"),
-    "conv": ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"),
+    "conv": ("Conv1d", "Conv2d", "Conv3d"),
+    "conv_transpose": ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"),
     "distance": ("CosineSimilarity", "PairwiseDistance"),
     "dropout": ("AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"),
     "embedding": ("Embedding", "EmbeddingBag"),
@@ -36,15 +37,17 @@ _LAYERS = {
         "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
         "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
     ),
-    "parameter": ("Parameter",),
+    "parameter": ("Buffer", "Parameter"),
     "pooling": (
         "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
         "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d",
         "MaxPool2d", "MaxPool3d",
     ),
-    "rnn": ("GRU", "LSTM", "RNN", "RNNBase"),
+    "rnn": ("GRU", "LSTM", "RNN"),
+    "rnn_base": ("RNNBase",),
     "rnn_cells": ("GRUCell", "LSTMCell", "RNNCell", "RNNCellBase"),
     "shuffle": ("ChannelShuffle", "Flatten", "Fold", "PixelShuffle", "PixelUnshuffle", "Unflatten", "Unfold"),
+    "softmax": ("LogSoftmax", "Softmax", "Softmax2d", "Softmin"),
     "transformer": (
         "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
         "TransformerEncoderLayer",
@@ -71,7 +74,6 @@ if TYPE_CHECKING:
         Hardtanh,
         LeakyReLU,
         LogSigmoid,
-        LogSoftmax,
         Mish,
         PReLU,
         ReLU,
@@ -79,9 +81,6 @@ if TYPE_CHECKING:
         RReLU,
         Sigmoid,
         SiLU,
-        Softmax,
-        Softmax2d,
-        Softmin,
         Softplus,
         Softshrink,
         Softsign,
@@ -99,10 +98,12 @@ if TYPE_CHECKING:
         MultiLabelSoftMarginLoss,
         MultiMarginLoss,
         NLLLoss,
+        NLLLoss2d,
         TripletMarginWithDistanceLoss,
     )
     from gpujit.nn.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
-    from gpujit.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+    from gpujit.nn.conv import Conv1d, Conv2d, Conv3d
+    from gpujit.nn.conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
     from gpujit.nn.distance import CosineSimilarity, PairwiseDistance
     from gpujit.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
     from gpujit.nn.embedding import Embedding, EmbeddingBag
@@ -151,7 +152,7 @@ if TYPE_CHECKING:
         ZeroPad2d,
         ZeroPad3d,
     )
-    from gpujit.nn.parameter import Parameter
+    from gpujit.nn.parameter import Buffer, Parameter
     from gpujit.nn.pooling import (
         AdaptiveAvgPool1d,
         AdaptiveAvgPool2d,
@@ -169,9 +170,11 @@ if TYPE_CHECKING:
         MaxPool2d,
         MaxPool3d,
     )
-    from gpujit.nn.rnn import GRU, LSTM, RNN, RNNBase
+    from gpujit.nn.rnn import GRU, LSTM, RNN
+    from gpujit.nn.rnn_base import RNNBase
     from gpujit.nn.rnn_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
     from gpujit.nn.shuffle import ChannelShuffle, Flatten, Fold, PixelShuffle, PixelUnshuffle, Unflatten, Unfold
+    from gpujit.nn.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
     from gpujit.nn.transformer import (
         Transformer,
         TransformerDecoder,

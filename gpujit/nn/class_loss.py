@@ -35,6 +35,10 @@ class NLLLoss(_Loss):
         return F.nll_loss(input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
+class NLLLoss2d(NLLLoss):
+    """The older name of ``NLLLoss`` for images."""
+
+
 class CrossEntropyLoss(_Loss):
     """The cross entropy of scores with classes, or with probabilities."""
 

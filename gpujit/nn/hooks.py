@@ -58,7 +58,9 @@ class RemovableHandle:
         self.remove()
 
 
-def add(hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool, *flags: tuple[bool, dict[int, bool]]) -> Any:
+def add(
+    hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool, *flags: tuple[bool, dict[int, bool]]
+) -> RemovableHandle:
     """The handle of a hook now in an ordered table; ``flags`` are (asked for, table of the hooks that ask) pairs."""
     if not callable(hook):
         raise ArgumentError(f"a hook is a function, found a {type(hook).__name__}")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpujit import ops
-from gpujit.nn.parameter import Parameter
+from gpujit.nn.parameter import to_array
 from gpujit.nn.typing import Tensor
 from gpujit.ops.families.random.random import fill
 from gpujit.ops.families.random.samplers import normal_numbers, uniform_numbers
@@ -27,7 +27,7 @@ _GAIN_ONE = (
 
 
 def _array(tensor: Any) -> Tensor:
-    return tensor.data if isinstance(tensor, Parameter) else tensor
+    return to_array(tensor, "init")
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from gpujit.nn import hooks, state
 from gpujit.nn.hooks import Hook, RemovableHandle
-from gpujit.nn.parameter import Parameter, check_device, is_array, to_array, to_dtype
+from gpujit.nn.parameter import Buffer, Parameter, check_device, is_array, to_array, to_dtype
 from gpujit.nn.typing import Tensor
 from gpujit.support.errors import ArgumentError, UnknownAttributeError
 
@@ -22,12 +22,17 @@ _HOOK_TABLES = (
 )  # fmt: skip
 
 
+def _forward_unimplemented(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stands for ``forward`` where a module has none; compilers know it by its name."""
+    raise NotImplementedError(f"module {type(self).__name__} has no forward")
+
+
 class Module:
     """Base class of layers and models: subclasses set attributes in ``__init__`` and define ``forward``.
 
-    An attribute set to a ``Parameter`` becomes a parameter, one set to a Module a submodule; an array is a plain
-    attribute unless ``register_buffer`` or ``register_parameter`` names it. Parameters and buffers are read as plain
-    ``numpy.ndarray``, and setting one to another array replaces it.
+    An attribute set to a ``Parameter`` becomes a parameter, one set to a ``Buffer`` a buffer, one set to a Module a
+    submodule; an array is a plain attribute unless ``register_buffer`` or ``register_parameter`` names it. Parameters
+    and buffers are read as plain ``numpy.ndarray``, and setting one to another array replaces it.
     """
 
     _version = 1
@@ -44,9 +49,8 @@ class Module:
             d[name] = OrderedDict()
         d["_non_persistent_buffers_set"] = set()
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What calling the module computes; subclasses define it."""
-        raise NotImplementedError(f"module {type(self).__name__} has no forward")
+    # What calling the module computes. Subclasses define it, with arguments of their own.
+    forward: Callable[..., Any] = _forward_unimplemented
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return hooks.call(self, args, kwargs)
@@ -62,7 +66,9 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         d = self.__dict__
-        registered = isinstance(value, (Parameter, Module)) or any(name in d.get(table, ()) for table in _TABLES)
+        registered = isinstance(value, (Parameter, Buffer, Module)) or any(
+            name in d.get(table, ()) for table in _TABLES
+        )
         if not registered:
             object.__setattr__(self, name, value)
             return
@@ -73,6 +79,9 @@ class Module:
         if isinstance(value, Parameter):
             self._forget(name)
             self.register_parameter(name, value)
+        elif isinstance(value, Buffer):
+            self._forget(name)
+            self.register_buffer(name, value, value.persistent)
         elif isinstance(value, Module):
             if name not in d["_modules"]:
                 self._forget(name)
@@ -158,10 +167,7 @@ class Module:
 
         With ``with_kwargs`` it is ``hook(module, args, kwargs)``, and it returns None or both.
         """
-        handle: RemovableHandle = hooks.add(
-            self._forward_pre_hooks, hook, prepend, (with_kwargs, self._forward_pre_hooks_with_kwargs)
-        )
-        return handle
+        return hooks.add(self._forward_pre_hooks, hook, prepend, (with_kwargs, self._forward_pre_hooks_with_kwargs))
 
     def register_forward_hook(
         self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
@@ -171,14 +177,13 @@ class Module:
         With ``with_kwargs`` it is ``hook(module, args, kwargs, result)``. With ``always_call`` it is called, with None
         for the result, when ``forward`` raises, too.
         """
-        handle: RemovableHandle = hooks.add(
+        return hooks.add(
             self._forward_hooks,
             hook,
             prepend,
             (with_kwargs, self._forward_hooks_with_kwargs),
             (always_call, self._forward_hooks_always_called),
         )
-        return handle
 
     # ------------------------------------------------------------------------------------ walking
 
@@ -405,23 +410,22 @@ class Module:
 
     def register_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(module, prefix, keep_vars)`` before ``state_dict`` collects this module."""
-        handle: RemovableHandle = hooks.add(self._state_dict_pre_hooks, hook, False)
-        return handle
+        return hooks.add(self._state_dict_pre_hooks, hook, False)
 
     def register_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
-        """Call ``hook(module, state_dict, prefix, local_metadata)`` after ``state_dict`` collected this module."""
-        handle: RemovableHandle = hooks.add(self._state_dict_hooks, hook, False)
-        return handle
+        """Call ``hook(module, state_dict, prefix, local_metadata)`` after ``state_dict`` collected this module.
+
+        It changes the dict in place.
+        """
+        return hooks.add(self._state_dict_hooks, hook, False)
 
     def register_load_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Before loading call ``hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)``."""
-        handle: RemovableHandle = hooks.add(self._load_state_dict_pre_hooks, hook, False)
-        return handle
+        return hooks.add(self._load_state_dict_pre_hooks, hook, False)
 
     def register_load_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(module, incompatible_keys)`` after loading; it may change the lists of keys in place."""
-        handle: RemovableHandle = hooks.add(self._load_state_dict_post_hooks, hook, False)
-        return handle
+        return hooks.add(self._load_state_dict_post_hooks, hook, False)
 
     # ------------------------------------------------------------------------------------ text
 

@@ -135,7 +135,7 @@ class BatchNorm1d(_BatchNorm):
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim != 2 and input.ndim != 3:
-            raise ValueError(f"BatchNorm1d: an input of 2 or 3 dimensions is needed, found {input.ndim}")
+            raise LayerError(f"BatchNorm1d: an input of 2 or 3 dimensions is needed, found {input.ndim}")
 
 
 class BatchNorm2d(_BatchNorm):
@@ -143,7 +143,7 @@ class BatchNorm2d(_BatchNorm):
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim != 4:
-            raise ValueError(f"BatchNorm2d: an input of 4 dimensions is needed, found {input.ndim}")
+            raise LayerError(f"BatchNorm2d: an input of 4 dimensions is needed, found {input.ndim}")
 
 
 class BatchNorm3d(_BatchNorm):
@@ -151,7 +151,7 @@ class BatchNorm3d(_BatchNorm):
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim != 5:
-            raise ValueError(f"BatchNorm3d: an input of 5 dimensions is needed, found {input.ndim}")
+            raise LayerError(f"BatchNorm3d: an input of 5 dimensions is needed, found {input.ndim}")
 
 
 class _InstanceNorm(_ChannelNorm):
@@ -200,7 +200,7 @@ class InstanceNorm1d(_InstanceNorm):
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim != 2 and input.ndim != 3:
-            raise ValueError(f"InstanceNorm1d: an input of 2 or 3 dimensions is needed, found {input.ndim}")
+            raise LayerError(f"InstanceNorm1d: an input of 2 or 3 dimensions is needed, found {input.ndim}")
 
 
 class InstanceNorm2d(_InstanceNorm):
@@ -211,7 +211,7 @@ class InstanceNorm2d(_InstanceNorm):
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim != 3 and input.ndim != 4:
-            raise ValueError(f"InstanceNorm2d: an input of 3 or 4 dimensions is needed, found {input.ndim}")
+            raise LayerError(f"InstanceNorm2d: an input of 3 or 4 dimensions is needed, found {input.ndim}")
 
 
 class InstanceNorm3d(_InstanceNorm):
@@ -222,7 +222,7 @@ class InstanceNorm3d(_InstanceNorm):
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim != 4 and input.ndim != 5:
-            raise ValueError(f"InstanceNorm3d: an input of 4 or 5 dimensions is needed, found {input.ndim}")
+            raise LayerError(f"InstanceNorm3d: an input of 4 or 5 dimensions is needed, found {input.ndim}")
 
 
 class GroupNorm(Module):

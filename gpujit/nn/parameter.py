@@ -13,15 +13,11 @@ from gpujit.nn.typing import Tensor
 from gpujit.support.errors import ArgumentError, DeviceError
 
 
-class Parameter:
-    """Marks an array as a parameter: ``self.weight = Parameter(array)`` registers it, and stores the plain array.
+class _Marked:
+    """An array with a mark, which passes for the array where operators and NumPy are concerned."""
 
-    Until then it passes for the array where operators and NumPy are concerned. ``requires_grad`` is accepted, and has
-    no effect: gpujit computes no gradients.
-    """
-
-    def __init__(self, data: Any = None, requires_grad: bool = True) -> None:
-        self.data: Tensor = np.empty(0, FLOAT32) if data is None else to_array(data, "Parameter")
+    def __init__(self, data: Any) -> None:
+        self.data: Tensor = np.empty(0, FLOAT32) if data is None else to_array(data, type(self).__name__)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self.data, dtype=dtype, copy=copy)
@@ -41,7 +37,25 @@ class Parameter:
         return len(self.data)
 
     def __repr__(self) -> str:
-        return f"Parameter({self.data!r})"
+        return f"{type(self).__name__}({self.data!r})"
+
+
+class Parameter(_Marked):
+    """Marks an array as a parameter: ``self.weight = Parameter(array)`` registers it, and stores the plain array.
+
+    ``requires_grad`` is accepted, and has no effect: gpujit computes no gradients.
+    """
+
+    def __init__(self, data: Any = None, requires_grad: bool = True) -> None:
+        super().__init__(data)
+
+
+class Buffer(_Marked):
+    """Marks an array as a buffer: ``self.mean = Buffer(array)`` registers it, and stores the plain array."""
+
+    def __init__(self, data: Any = None, *, persistent: bool = True) -> None:
+        super().__init__(data)
+        self.persistent = persistent
 
 
 def to_array(value: Any, place: str) -> Tensor:
@@ -49,7 +63,7 @@ def to_array(value: Any, place: str) -> Tensor:
 
     Raises ArgumentError, which starts with ``place``, for what is no tensor.
     """
-    if isinstance(value, Parameter):
+    if isinstance(value, _Marked):
         return value.data
     try:
         return as_array(value)
@@ -59,7 +73,7 @@ def to_array(value: Any, place: str) -> Tensor:
 
 def is_array(value: Any) -> bool:
     """Whether a value passes for a tensor: NumPy's and PyTorch's, and what stands for one while a call is recorded."""
-    return hasattr(value, "dtype") and hasattr(value, "shape")
+    return hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type)
 
 
 def to_dtype(dtype: Any) -> np.dtype[Any]:

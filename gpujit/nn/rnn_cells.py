@@ -46,9 +46,9 @@ class RNNCellBase(Module):
 
     def _check_ranks(self, input: Tensor, hx: Tensor | None) -> None:
         if input.ndim != 1 and input.ndim != 2:
-            raise ValueError(f"an input of 1 or 2 dimensions is needed, found {input.ndim}")
+            raise LayerError(f"an input of 1 or 2 dimensions is needed, found {input.ndim}")
         if hx is not None and hx.ndim != input.ndim:
-            raise ValueError(f"a hidden state of {input.ndim} dimensions, as the input has, is needed, found {hx.ndim}")
+            raise LayerError(f"a hidden state of {input.ndim} dimensions, as the input has, is needed, found {hx.ndim}")
 
     def _start(self, x: Tensor) -> Tensor:
         """A hidden state of zeros for ``x [batch, input]``."""

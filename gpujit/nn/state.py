@@ -52,8 +52,8 @@ def collect(module: Module, destination: dict[str, Any] | None, prefix: str, kee
         if child is not None:
             child.state_dict(destination=found, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
     for hook in module._state_dict_hooks.values():
-        replaced = hook(module, found, prefix, metadata)
-        found = found if replaced is None else replaced
+        if hook(module, found, prefix, metadata) is not None:
+            raise ArgumentError("a hook after state_dict changes the dict in place, and returns None")
     result: dict[str, Any] = found
     return result
 

@@ -331,9 +331,9 @@ class Transformer(Module):
     ) -> Tensor:
         batch_dim = 0 if self.batch_first and src.ndim == 3 else 1
         if src.ndim == 3 and src.shape[batch_dim] != tgt.shape[batch_dim]:
-            raise ValueError(f"Transformer: src has a batch of {src.shape[batch_dim]}, tgt of {tgt.shape[batch_dim]}")
+            raise LayerError(f"Transformer: src has a batch of {src.shape[batch_dim]}, tgt of {tgt.shape[batch_dim]}")
         if src.shape[src.ndim - 1] != self.d_model or tgt.shape[tgt.ndim - 1] != self.d_model:
-            raise ValueError(f"Transformer: src and tgt must have {self.d_model} features")
+            raise LayerError(f"Transformer: src and tgt must have {self.d_model} features")
         memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
         return self.decoder(
             tgt,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
+
+
+@cache
+def _is_module(name: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(f"gpujit.ops.{name}") is not None
 
 
 def __getattr__(name: str) -> Any:
     # Looked up when asked for: importing the package, as every module of it does, loads no operator.
     # A module's name comes here as well, before ``from gpujit.ops import table`` imports the module.
-    from importlib.util import find_spec
-
     found = None
-    if not name.startswith("__") and find_spec(f"gpujit.ops.{name}") is None:
+    if not name.startswith("__") and not _is_module(name):
         from gpujit.ops.calls import lookup
 
         found = lookup(name)

@@ -40,6 +40,26 @@ def historic(name: str, version: int) -> dict[str, Op]:
     return entries if version < until else {}
 
 
+# Overloads whose meaning changed, and the first file version that has the new one.
+_CHANGED: dict[str, int] = {
+    f"aten::{name}{'.' if overload else ''}{overload}": version
+    for name, version, overloads in (
+        ("div", 4, ("Tensor", "Scalar", "out", "Tensor_mode", "Scalar_mode", "out_mode")),
+        ("div_", 4, ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")),
+        ("full", 5, ("", "out")),
+        ("linspace", 8, ("", "out")),
+        ("logspace", 9, ("", "out")),
+        ("gelu", 10, ("", "out")),
+    )
+    for overload in overloads
+}
+
+
+def changed_at(name: str) -> int:
+    """The least file version in which an operator, named with its overload, means what it does today; 0 for any."""
+    return _CHANGED.get(name, 0)
+
+
 def _today(name: str, xp: Any) -> Callable[..., Any]:
     op = by_full_name(name)
     if op is None:

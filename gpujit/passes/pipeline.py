@@ -26,6 +26,7 @@ from gpujit.passes.freeze.pool_equal import pool_equal
 from gpujit.passes.infer.main import infer_types_pass
 from gpujit.passes.inline import inline
 from gpujit.passes.peephole.device import on_cpu
+from gpujit.passes.peephole.fills import fill_by_dtype
 from gpujit.passes.peephole.main import peephole
 from gpujit.passes.peephole.permutes import join_permutes
 from gpujit.passes.peephole.queries import answer_queries
@@ -99,6 +100,7 @@ SPECIALISED: tuple[Pass, ...] = (
     remove_tensor_mutation,
     infer_types_pass,
     on_cpu,
+    fill_by_dtype,
     numbers_instead_of_tensors,
     answer_queries,
     peephole,

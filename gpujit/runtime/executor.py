@@ -256,7 +256,7 @@ def _holds(plan: Plan, values: list[Any]) -> bool:
 def _failing(plan: Plan, values: list[Any]) -> Guard | None:
     """The first assumption about an attribute that is not so; the key has compared the inputs already."""
     for guard in plan.specialised.guards:
-        if not guard.path.startswith("input ") and guard.check(values) is not None:
+        if not guard.path.startswith("input ") and not guard.holds(values):
             return guard
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,8 +22,16 @@ from gpujit.support.errors import FusionWarning, InternalError
 
 # Kernels bound for different strides that one group keeps.
 MAX_BOUND = 16
+# Bytes of a result that is worth aligning, and of a memory line.
+LARGE, LINE = 1 << 20, 64
 # Relative difference from the NumPy renderer that a self-check allows, by the size of a float.
 TOLERANCE = {2: 2e-2, 4: 1e-3, 8: 1e-9}
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """A new array that begins at a memory line, as stores that pass by the caches need it."""
+    memory = np.empty(math.prod(shape) * dtype.itemsize + LINE, np.uint8)
+    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % LINE)
 
 
 class FusedStep:
@@ -40,7 +49,10 @@ class FusedStep:
     def __init__(self, lowered: Lowered, unfused: Callable[..., Any], node: Node, strict: bool = False) -> None:
         self.lowered, self.unfused, self.node, self.strict = lowered, unfused, node, strict
         self.is_fused = True
-        self._shapes = [(v.type.shape, numpy_dtype(v.type.dtype)) for v in lowered.outputs]  # type: ignore[attr-defined]
+        self._shapes = [
+            (v.type.shape, d := numpy_dtype(v.type.dtype), math.prod(v.type.shape) * d.itemsize >= LARGE)  # type: ignore[attr-defined]
+            for v in lowered.outputs
+        ]
         self._count = len(lowered.inputs)
         self._bound: dict[Any, Callable[[Sequence[Any]], None]] = {}
 
@@ -49,7 +61,7 @@ class FusedStep:
             return self.unfused(*operands)
         # Operands that no expression needs come behind the program's inputs.
         arrays = operands if len(operands) == self._count else operands[: self._count]
-        outs = [np.empty(shape, dtype) for shape, dtype in self._shapes]
+        outs = [empty(shape, dtype) if large else np.empty(shape, dtype) for shape, dtype, large in self._shapes]
         key = tuple([x.strides for x in arrays])
         try:
             bound = self._bound.get(key) or self.bind(key, arrays, outs)

@@ -18,7 +18,7 @@ from gpujit.ops.infer_check import checked
 from gpujit.ops.overloads import candidates_for, resolve
 from gpujit.passes.inline import compile_callees
 from gpujit.runtime import bytecode as bc
-from gpujit.runtime.values import is_instance, tensor_to_list
+from gpujit.runtime.values import convert_attribute, is_instance, tensor_to_list
 from gpujit.support.config import config
 from gpujit.support.errors import GpujitError, InternalError, LimitError, UnknownOperatorError
 
@@ -449,6 +449,10 @@ class _FunctionLowerer:
     def exit(self, node: Node, dying: Sequence[Value]) -> None:
         self.add(node, bc.EXIT, self.of(node.inputs[0]), self.define(node.output), ())
 
+    def python_op(self, node: Node, dying: Sequence[Value]) -> None:
+        fn = partial(_call_python, node.attributes["call"], node.attributes["name"], node.output.type)
+        self.emit_op(node, fn, tuple(self.of(v) for v in node.inputs), (self.define(node.output),), dying)
+
     def fork(self, node: Node, dying: Sequence[Value]) -> None:
         code = _FunctionLowerer(self.owner, node.attributes["Subgraph"].name).graph(node.attributes["Subgraph"])
         ins = tuple(self.of(v) for v in node.inputs)
@@ -497,6 +501,7 @@ _HANDLERS: dict[str, Callable[[_FunctionLowerer, Node, Sequence[Value]], None]] 
     "prim::EnumValue": _FunctionLowerer.enum_attribute,
     "prim::Enter": _FunctionLowerer.enter,
     "prim::Exit": _FunctionLowerer.exit,
+    "prim::PythonOp": _FunctionLowerer.python_op,
     "prim::fork": _FunctionLowerer.fork,
     "prim::FusionGroup": _FunctionLowerer.fusion_group,
     "prim::awaitable": _FunctionLowerer.fork,
@@ -601,6 +606,11 @@ def _wait(future: Any) -> Any:
             error.frames = list(error.frames)
         raise error
     return future.value
+
+
+def _call_python(call: Callable[..., Any], name: str, type_: T.Type, *args: Any) -> Any:
+    """What a function left to Python returns, as a value of its declared type."""
+    return convert_attribute(call(*args), type_, name, "the result")
 
 
 def _nowait(value: Any) -> Any:

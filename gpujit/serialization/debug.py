@@ -24,6 +24,8 @@ class DebugTable:
         self._rows: list[Any] | None = None
         self._offsets: list[int] = []
         self._strings: list[Any] = []
+        # Ranges of one text share their source.
+        self._sources: dict[Any, Source] = {}
 
     def _load(self) -> list[Any]:
         if self._rows is None:
@@ -52,14 +54,19 @@ class DebugTable:
             return None
         try:
             (text, name, first_line), start, end = rows[at][1][:3]
-            if isinstance(text, list):
-                text = "".join(self._strings[i] for i in text)
-                name = self._strings[name]
-            if not isinstance(text, str) or not text or type(start) is not int or type(end) is not int:
+            if type(start) is not int or type(end) is not int:
                 return None
-            source = Source(
-                name if isinstance(name, str) and name else "<unknown>", text, first_line=max(int(first_line), 1)
-            )
+            key = (tuple(text) if isinstance(text, list) else text, name, first_line)
+            source = self._sources.get(key)
+            if source is None:
+                if isinstance(text, list):
+                    text = "".join(self._strings[i] for i in text)
+                    name = self._strings[name]
+                if not isinstance(text, str) or not text:
+                    return None
+                source = self._sources[key] = Source(
+                    name if isinstance(name, str) and name else "<unknown>", text, first_line=max(int(first_line), 1)
+                )
             line, column = source.position(start)
             end_line, end_column = source.position(end)
             return SourceRange(source, line, column, end_line, end_column)

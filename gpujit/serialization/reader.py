@@ -21,6 +21,7 @@ from gpujit.serialization.debug import DebugTable
 from gpujit.serialization.package import layout_of, module_keys
 from gpujit.serialization.storage import StorageReader, is_device
 from gpujit.serialization.tensors import torch_unpickler
+from gpujit.serialization.trainable import Trainable
 from gpujit.serialization.unpickle import Malformed
 from gpujit.serialization.zipindex import shown
 from gpujit.support.errors import LoadError, PickleError, SourceError
@@ -43,7 +44,7 @@ class Loaded:
     """What ``read`` gives: the modules, their resolver, the format version, every source file's text.
 
     ``modules`` has one entry, but for torch.package archives. ``sources`` go by module path (``__torch__.torch.nn``).
-    ``devices`` are those the storages were saved from.
+    ``devices`` are those the storages were saved from; ``trainable`` tells which tensors require a gradient.
     """
 
     modules: dict[int | str, ScriptObject]
@@ -53,6 +54,7 @@ class Loaded:
     sources: dict[str, Source]
     uses_quantised: bool
     devices: set[str]
+    trainable: Trainable
 
 
 def read(
@@ -132,7 +134,7 @@ def _read(
         _read_extra(archive, extra_files)
     quantised = any(mark in s.text for s in sources.values() for mark in _QUANTISED)
     devices = set().union(*(s.devices for s in storages.values()))
-    return Loaded(modules, resolver, archive, version, sources, quantised, devices)
+    return Loaded(modules, resolver, archive, version, sources, quantised, devices, builder.trainable)
 
 
 def _fail_content(archive: Archive, member: str, message: str) -> NoReturn:
@@ -187,7 +189,8 @@ def _device_mapper(map_location: Any) -> Callable[[str], str] | None:
 
 
 def _unpickle(member: str, storages: StorageReader, builder: _Builder) -> Any:
-    return torch_unpickler(storages, member, find_class=builder.find_class).load()
+    on_tensor = builder.trainable.note
+    return torch_unpickler(storages, member, find_class=builder.find_class, on_tensor=on_tensor).load()
 
 
 class _ModuleHandler:
@@ -278,6 +281,7 @@ class _Builder:
         self.run_method = run_method
         self.unpack_custom = unpack_custom
         self._handlers: dict[str, Any] = {}
+        self.trainable = Trainable()
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"

@@ -37,7 +37,7 @@ _U64 = Struct("<Q")
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
 _UTF8 = 0x800
 _HAS_DESCRIPTOR = 0x8
-_BAD_NAME = re.compile(r"\A/|\A[A-Za-z]:|[\\\0]|//|(?:\A|/)\.\.?(?:/|\Z)")
+BAD_NAME = re.compile(r"\A/|\A[A-Za-z]:|[\\\0]|//|(?:\A|/)\.\.?(?:/|\Z)")
 _STORAGE_NAME = re.compile(r"\A[^/]*/(?:data/|constants/|tensors/|\.data/[^/]*\.storage\Z)")
 
 
@@ -189,7 +189,7 @@ class _Reader:
             name = raw.decode("utf-8" if flags & _UTF8 or raw.isascii() else "cp437")
         except UnicodeDecodeError:
             self.fail("bad-member-name", f"the member name {raw[:100]!a} is not UTF-8")
-        if not name or _BAD_NAME.search(name):
+        if not name or BAD_NAME.search(name):
             self.fail(
                 "bad-member-name",
                 f"the member name {shown(name)} is absolute, leaves its folder, or has a character no archive needs; "

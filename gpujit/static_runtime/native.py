@@ -103,8 +103,12 @@ def _copy_program(dtype: np.dtype, rank: int) -> TileProgram:
 
 def compiled(requests: Sequence[Request]) -> list[NativeKernel | None]:
     """The kernels that are asked for, compiled side by side when they are new; None for those that cannot be had."""
-    prepare([r.geometry for r in requests])
-    return [_bound(r) for r in requests]
+    # Layers repeat, and ask for the same again.
+    keys = [(r.geometry, *((p.shape, p.strides, p.dtype) for p in (*r.inputs, *r.outputs))) for r in requests]
+    asked = dict(zip(keys, requests, strict=True))
+    prepare([r.geometry for r in asked.values()])
+    found = {key: _bound(r) for key, r in asked.items()}
+    return [found[key] for key in keys]
 
 
 def _bound(asked: Request) -> NativeKernel | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpujit.ir import types as T
-from gpujit.ir.dtypes import numpy_dtype
+from gpujit.ir.dtypes import code_of, numpy_dtype
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ops.registry import Op
 from gpujit.passes.analysis.alias import AliasAnalysis
@@ -30,6 +30,14 @@ Strides = tuple[int, ...]
 
 # A stand-in of more bytes is not made, even though nobody fills it.
 LARGEST = 1 << 40
+# Operators whose templates read images that lie together.
+_READ_IMAGES = frozenset(
+    f"aten::{name}"
+    for name in (
+        "conv1d", "conv2d", "_convolution", "convolution", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d",
+        "adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
+    )
+)  # fmt: skip
 # Nodes that write no tensors, whatever else they do.
 _NO_WRITERS = ("prim::SetAttr", "prim::RaiseException")
 # Elements of a view that copies up to which it is found out in which order it does.
@@ -148,6 +156,8 @@ class Places:
         op = entry_of(node)
         if op is not None and op.kind == "view" and self._view(node, op):
             return
+        if node.kind in _READ_IMAGES:
+            self._line_up(node)
         for value in node.outputs:
             self._own(value)
 
@@ -181,6 +191,24 @@ class Places:
             return False
         self.views.add(node)
         return True
+
+    def _line_up(self, node: Node) -> None:
+        """Have a node read a contiguous copy of its first operand, where that lies otherwise."""
+        x = node.inputs[0]
+        base = self._places.get(x)
+        if base is None or not 0 < prod(base.shape) <= LARGEST_COPY:
+            return
+        if base.strides != contiguous(base.shape, base.dtype):
+            node.set_input(0, self._copy(node, x, base))
+
+    def _copy(self, node: Node, x: Value, base: Place) -> Value:
+        """A contiguous copy of a tensor, made before a node."""
+        copy = insert_op(node, "aten::clone", [x, constant_before(node, 0, T.INT)], node)
+        facts = facts_of(x)
+        copy.type = x.type if facts is not None else T.TensorType(code_of(base.dtype), base.shape)
+        self._places[copy] = Place(copy, 0, contiguous(base.shape, base.dtype), base.shape, base.dtype)
+        self.copies.add(copy.node)
+        return copy
 
     def _depends_on_strides(self, node: Node, op: Op, base: Place, arguments: list[Any]) -> bool:
         """Whether a view of memory that is written may share it or not, depending on the strides of its operand."""
@@ -231,10 +259,7 @@ class Places:
         if not np.array_equal(op.kernel(np)(numbers, *arguments).ravel(), numbers.ravel()):
             return False
         x = node.inputs[0]
-        copy = insert_op(node, "aten::clone", [x, constant_before(node, 0, T.INT)], node)
-        copy.type = x.type if facts_of(x) is not None else T.TensorType(node.output.type.dtype, base.shape)  # type: ignore[attr-defined]
-        self._places[copy] = Place(copy, 0, contiguous(base.shape, base.dtype), base.shape, base.dtype)
-        self.copies.add(copy.node)
+        copy = self._copy(node, x, base)
         result = copy
         if base.shape != y.shape:
             size = constant_before(node, list(y.shape), T.ListType(T.INT))

@@ -180,6 +180,12 @@ class TraceCheckError(TraceError):
     code = "trace-check"
 
 
+class SaveError(GpujitError, RuntimeError):
+    """A module cannot be saved: it holds something no archive can (the message names it), or the target fails."""
+
+    code = "save"
+
+
 class LimitError(GpujitError, RuntimeError):
     """A limit on size, depth, steps or memory was reached."""
 

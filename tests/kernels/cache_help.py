@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpujit.kernels import cpu_launch
-from gpujit.kernels.cpu_nest import Nest, plan_nest
+from gpujit.kernels.cpu_nest import Nest
+from gpujit.kernels.cpu_plan import plan_nest
 from gpujit.kernels.tile import TileProgram
 from gpujit.kernels.tile_text import parse_program
 

@@ -10,7 +10,8 @@ pytest.importorskip("llvmlite")
 from gpujit.ir import scalar
 from gpujit.kernels import autotune, cache, cpu_launch
 from gpujit.kernels.autotune import tuned
-from gpujit.kernels.cpu_nest import BY_RULE, Geometry, Tile, plan_nest
+from gpujit.kernels.cpu_nest import BY_RULE, Geometry, Tile
+from gpujit.kernels.cpu_plan import plan_nest
 from gpujit.kernels.index import dim, value
 from gpujit.kernels.target import host
 from gpujit.kernels.tile_build import Builder

@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from gpujit.ir import scalar
-from gpujit.kernels import cpu_launch, cpu_nest
+from gpujit.kernels import cpu_launch, cpu_plan
 from gpujit.kernels.cpu_launch import strides_of
-from gpujit.kernels.cpu_nest import Nest, plan_nest
+from gpujit.kernels.cpu_nest import Nest
+from gpujit.kernels.cpu_plan import plan_nest
 from gpujit.kernels.index import dim
 from gpujit.kernels.target import host
 from gpujit.kernels.tile import TileProgram
@@ -31,12 +32,14 @@ def width(request: pytest.FixtureRequest) -> Iterator[int]:
 def nest_of(
     program: TileProgram, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], sizes: Sequence[int]
 ) -> Nest:
-    call = plan_nest(program, [strides_of(x) for x in inputs], [strides_of(x) for x in outputs], sizes, (), host().width)
+    call = plan_nest(
+        program, [strides_of(x) for x in inputs], [strides_of(x) for x in outputs], sizes, (), host().width
+    )
     return call.nest
 
 
 def softmax(axes: tuple[int, int], log: bool = False, scaled: bool = False) -> TileProgram:
-    """Over d1; ``axes``: which of d0 and d1 index the arrays' dims. ``scaled`` by a second array, element by element."""
+    """Over d1; ``axes``: which of d0 and d1 index the arrays' dims. ``scaled`` by a second array."""
     coords = tuple(dim(k) for k in axes)
     builder = Builder(2, 1)
     x = builder.load(builder.input(F32, 2), coords)
@@ -97,10 +100,8 @@ def test_rows_of_nothing_but_infinities() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 17, 4096, 4097, 10_000])
-def test_long_rows_take_one_run_for_maximum_and_sum(
-    length: int, width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu_nest, "ONLINE", 1)
+def test_long_rows_take_one_run_for_maximum_and_sum(length: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_plan, "ONLINE", 1)
     program = softmax((0, 1), log=True)
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((8, length)) * 20).astype(F32)
@@ -155,7 +156,11 @@ def test_quotients_by_inverses_are_those_of_divisions(dtype: np.dtype, width: in
 
 @pytest.mark.parametrize("shape", [(16, 16), (17, 33), (48, 200), (100, 15), (3, 40), (65, 64)])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_squares_are_turned(shape: tuple[int, int], threads: int, width: int) -> None:
+@pytest.mark.parametrize("past_the_caches", [False, True])
+def test_squares_are_turned(
+    shape: tuple[int, int], threads: int, past_the_caches: bool, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_plan, "STREAMED_TURNED", 0 if past_the_caches else 1 << 60)
     builder = Builder(3)
     a = builder.load(builder.input(F32, 3), (dim(0), dim(2), dim(1)))
     b = builder.load(builder.input(F32, 3), (dim(0), dim(1), dim(2)))
@@ -166,16 +171,22 @@ def test_squares_are_turned(shape: tuple[int, int], threads: int, width: int) ->
     rng = np.random.default_rng(0)
     x, z = (rng.standard_normal((3, *s)).astype(F32) for s in (shape[::-1], shape))
     bias = rng.standard_normal(shape[0]).astype(F32)
-    out = np.full((5, *shape), 7, F32)
     want = x.swapaxes(1, 2) + bias[:, None] - z
+    memory = np.empty(5 * want[0].size + 32, F32)
+    out = memory[: 5 * want[0].size].reshape(5, *shape)
     with config(threads=threads):
-        cpu_launch.run(program, [x, z, bias], [out[1:-1]], (3, *shape))
-        np.testing.assert_array_equal(out[1:-1], want)
-        assert (out[[0, -1]] == 7).all()
+        for start in (0, 1, 4, 12):
+            # The result begins anywhere in a line.
+            memory[...] = 7
+            out = memory[start : start + 5 * want[0].size].reshape(5, *shape)
+            cpu_launch.run(program, [x, z, bias], [out[1:-1]], (3, *shape))
+            np.testing.assert_array_equal(out[1:-1], want)
+            assert (out[[0, -1]] == 7).all()
         cpu_launch.run(program, [x, z, bias], [z], (3, *shape))
     np.testing.assert_array_equal(z, want)
     if min(shape) >= width:
-        assert nest_of(program, [x, z, bias], [out[1:-1]], (3, *shape)).turned is not None
+        nest = nest_of(program, [x, z, bias], [out[1:-1]], (3, *shape))
+        assert nest.turned is not None and nest.streams == past_the_caches
 
 
 @pytest.mark.parametrize("start", [0, 1, 4, 15])
@@ -183,7 +194,7 @@ def test_squares_are_turned(shape: tuple[int, int], threads: int, width: int) ->
 def test_results_are_written_past_the_caches(
     count: int, start: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_nest, "STREAMED", 0)
+    monkeypatch.setattr(cpu_plan, "STREAMED", 0)
     builder = Builder(1)
     x = builder.load(builder.input(F32, 1), (dim(0),))
     double = scalar.apply("add", x, x)
@@ -208,7 +219,7 @@ def test_small_results_stay_in_the_caches() -> None:
     builder = Builder(1)
     builder.store(builder.output(F32, 1), (dim(0),), builder.load(builder.input(F32, 1), (dim(0),)))
     program = builder.finish()
-    for count, streams in ((1000, False), (cpu_nest.STREAMED // 8, True)):
+    for count, streams in ((1000, False), (cpu_plan.STREAMED // 8, True)):
         assert plan_nest(program, [(1,)], [(1,)], (count,), (), 8).nest.streams == streams
 
 
@@ -229,7 +240,7 @@ def numbers_of_rows(dtype: np.dtype, names: Sequence[str]) -> TileProgram:
 def test_few_long_rows_are_cut(
     dtype: np.dtype, rows: tuple[int, int], length: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_nest, "LONG_ROW", 20)
+    monkeypatch.setattr(cpu_plan, "LONG_ROW", 20)
     names = ("any", "all") if dtype.kind == "b" else ("max", "sum", "min")
     program = numbers_of_rows(dtype, names)
     rng = np.random.default_rng(0)
@@ -257,10 +268,10 @@ def test_few_long_rows_are_cut(
 
 
 def test_rows_are_not_cut_where_more_follows() -> None:
-    long = cpu_nest.LONG_ROW
+    long = cpu_plan.LONG_ROW
     for program, rows, is_cut in (
         (numbers_of_rows(F32, ["sum"]), 1, True),
-        (numbers_of_rows(F32, ["sum"]), cpu_nest.FEW_ROWS, False),
+        (numbers_of_rows(F32, ["sum"]), cpu_plan.FEW_ROWS, False),
         (numbers_of_rows(F32, ["sum", "argmax"]), 1, False),
     ):
         call = plan_nest(program, [(long, long, 1), (1,)], [(1, 1)] * len(program.outputs), (rows, 1, long), (), 8)

@@ -13,6 +13,7 @@ from gpujit.nn import functional as F
 from gpujit.nn import init
 from gpujit.nn.utils import fusion, rnn
 from gpujit.ops.generator import Generator
+from gpujit.support.errors import LayerError
 from tests.nn.cases import floats, ints
 from tests.nn.test_torch import check, to_torch
 
@@ -122,7 +123,7 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", list(REFUSED))
 def test_both_refuse(name):
     function, args, kwargs, text = REFUSED[name]
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(LayerError, match=text):
         getattr(F, function)(*args, **kwargs)
     plain = {k: to_torch(v) for k, v in kwargs.items()}
     with pytest.raises((ValueError, NotImplementedError)):

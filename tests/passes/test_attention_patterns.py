@@ -210,7 +210,7 @@ DECLINED = {
         "",
         f"%m : Float(5, 7) = prim::Constant[value=CONSTANTS.c0](); {_SCORES}%s : {_T} = aten::add(%s0, %m, %one);"
         f"%a : {_T} = aten::add(%s, %m, %one); {_SOFTMAX}{_END}",
-        "there are two masks that are added",
+        "the masks together may hide",
         (_FINITE,),
     ),
     "another dim": ("", f"{_SCORES}%w : {_T} = aten::softmax(%s0, %m2, %n); {_END}", "not over the last dim", ()),
@@ -299,6 +299,34 @@ def test_a_mask_added_and_one_that_hides(first, form):
     constant = hidden if "masked" in form else ~hidden
     node = fused(inputs, f"{start}{body}{_SOFTMAX}{_END}", samples, [constant])
     assert node.inputs[3].node.kind == "aten::where"
+
+
+@pytest.mark.parametrize("windows", [6, 3, 1])
+def test_masks_of_windows(windows):
+    """The form of Swin: a bias for each head, and a mask for each window, between views that split the windows off."""
+    images, seen = 6 // windows, f"Float({6 // windows}, {windows}, 2, 5, 5)"
+    scores = "Float(6, 2, 5, 5)"
+    inputs = "%q : Float(6, 2, 5, 8), %k : Float(6, 2, 5, 8), %v : Float(6, 2, 5, 8)"
+    body = (
+        f"{_C}%kt : Float(6, 2, 8, 5) = aten::transpose(%k, %m2, %m1); %s0 : {scores} = aten::matmul(%q, %kt);"
+        f"%b : Float(1, 2, 5, 5) = prim::Constant[value=CONSTANTS.c0](); %s1 : {scores} = aten::add(%s0, %b, %one);"
+        f"%l1 : int[] = prim::Constant[value=[{images}, {windows}, 2, 5, 5]]();"
+        f"%s2 : {seen} = aten::view(%s1, %l1);"
+        f"%m : Float(1, {windows}, 1, 5, 5) = prim::Constant[value=CONSTANTS.c1]();"
+        f"%s3 : {seen} = aten::add(%s2, %m, %one); %l2 : int[] = prim::Constant[value=[-1, 2, 5, 5]]();"
+        f"%a : {scores} = aten::view(%s3, %l2); %w : {scores} = aten::softmax(%a, %m1, %n);"
+        "%y : Float(6, 2, 5, 8) = aten::matmul(%w, %v)"
+    )
+    mask = np.where(np.random.default_rng(1).random((1, windows, 1, 5, 5)) < 0.4, -100, 0).astype(np.float32)
+    fused(inputs, body, [[floats(6, 2, 5, 8, seed=i) for i in range(3)]], [floats(1, 2, 5, 5, seed=9), mask])
+
+
+def test_views_that_mix_queries_and_keys_stay(caplog):
+    body = (
+        f"{_C}{_SCORES}%l : int[] = prim::Constant[value=[2, 3, 7, 5]](); %b : Float(2, 3, 7, 5) = aten::view(%s0, %l);"
+        f"%k2 : int[] = prim::Constant[value=[2, 3, 5, 7]](); %a : {_T} = aten::view(%b, %k2); {_SOFTMAX}{_END}"
+    )
+    check_declines(fuse_attention, _QKV, body, caplog, "the scores are viewed from")
 
 
 def test_a_mask_added_to_lowest_numbers_stays(caplog):

@@ -174,3 +174,10 @@ def test_a_refusal_is_told_once_for_each_line() -> None:
     graph = read("graph(%x : Float(4, 4)):\n  %a = aten::mm(%x, %x)\n  %b = aten::mm(%a, %x)\n  return (%b)")
     result = fuse_free(graph)
     assert describe(result.programs, result.refusals) == "not fused: aten::mm: aten::mm runs as a library operator"
+
+
+def test_large_results_begin_at_memory_lines() -> None:
+    for shape in ((), (0, 3), (300, 7)):
+        x = fused.empty(shape, np.dtype("f4"))
+        assert x.shape == shape and x.dtype == np.float32 and x.ctypes.data % fused.LINE == 0
+        assert x.flags.c_contiguous and x.flags.writeable

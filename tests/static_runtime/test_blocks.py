@@ -24,7 +24,7 @@ from gpujit.static_runtime.module import StaticModule
 from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.steps import Options
 from gpujit.support.config import config
-from gpujit.support.errors import GpujitError
+from gpujit.support.errors import GpujitError, ScriptRaised
 from tests.passes.random_graphs import Program, assert_equal, outcome, programs
 from tests.programs import archive, forward, module
 from tests.static_runtime.help import f32, from_graph, from_text
@@ -203,6 +203,42 @@ def test_states_that_go_round_have_a_place_of_their_own() -> None:
     out = [np.full((3, 8), np.nan, np.float32), None]
     assert static.run([xs, 2, w], out)[0] is out[0]
     np.testing.assert_allclose(out[0], rnn(xs, w, 2)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("has", ["none", "no clone", "no copy"])
+def test_loops_are_right_where_kernels_cannot_be_had(has: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = decide.compiled
+
+    def some(requests: Any) -> list[Any]:
+        # A copy into a place has that place's strides; what a loop begins with here is turned.
+        turned = [r.inputs[0].strides[0] < r.inputs[0].strides[-1] for r in requests]
+        wanted = [has != "none" and t == (has == "no copy") for t in turned]
+        return [k if w else None for k, w in zip(real(requests), wanted, strict=True)]
+
+    monkeypatch.setattr(decide, "compiled", some)
+    text = """
+        graph(%x : Float(4, 6), %n : int):
+          %true : bool = prim::Constant[value=1]()
+          %zero : int = prim::Constant[value=0]()
+          %one : int = prim::Constant[value=1]()
+          %0 : Float(6, 4) = aten::transpose(%x, %zero, %one)
+          %1 : Float(6, 4) = prim::Loop(%n, %true, %0)
+            block0(%i : int, %2 : Float(6, 4)):
+              %3 : Float(6, 4) = aten::tanh(%2)
+              %4 : Float(6, 4) = aten::add(%3, %0, %one)
+              -> (%true, %4)
+          %5 : Float(6, 4) = aten::neg(%1)
+          return (%5)"""
+    static, x = from_text(text, EVERYTHING), f32(4, 6)
+    for n in (0, 1, 4):
+        y = x.T
+        for _ in range(n):
+            y = np.tanh(y) + x.T
+        for check in (False, True):
+            with config(check_plan=check):
+                np.testing.assert_allclose(static.run([x, n]), -y, rtol=1e-5)
+    assert "native aten::copy_" not in tiers(static)
+    assert ("native aten::clone" in tiers(static)) == (has == "no copy")
 
 
 @pytest.mark.parametrize("trips", [0, 1, 3])
@@ -434,6 +470,80 @@ def test_attributes_are_written_in_order_inside_blocks() -> None:
         np.testing.assert_allclose(fast.last, plain.last, rtol=1e-5, atol=1e-6)
         assert fast.calls == plain.calls == k + 1
     assert "native" in fast.explain()
+
+
+RAISING = """
+k = 0
+y = torch.relu(x)
+while torch.lt(k, int(n)):
+  y = torch.add(torch.tanh(y), self.last)
+  self.last = torch.neg(y)
+  self.calls = torch.add(self.calls, 1)
+  if bool(torch.gt(torch.max(y), 0.9)):
+    ops.prim.RaiseException("too large")
+  k = torch.add(k, 1)
+return torch.mul(y, 2.)
+"""
+
+
+def test_what_was_written_before_an_error_stays_written() -> None:
+    text = module(forward("x: Tensor, n: Tensor -> Tensor", RAISING), attributes="calls : int\nlast : Tensor")
+    plain, fast = (gpujit.load(archive(text, {"calls": 0, "last": np.zeros((8, 16), np.float32)})) for _ in range(2))
+    fast = gpujit.optimize_for_inference(fast)
+    seen = set()
+    for k, scale in enumerate((0.1, 3.0, 0.1, 3.0, 0.1, 0.1)):
+        found: list[Any] = []
+        for each in (plain, fast):
+            with config(check_plan=k > 2):
+                try:
+                    found.append(each(X * np.float32(scale), np.array(3)))
+                except ScriptRaised as fault:
+                    found.append(fault.message)
+        seen.add(type(found[0]))
+        if isinstance(found[0], str):
+            assert found[0] == found[1]
+        else:
+            np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
+        assert fast.calls == plain.calls
+        np.testing.assert_allclose(fast.last, plain.last, rtol=1e-5, atol=1e-6)
+    assert seen == {str, np.ndarray}
+
+
+def test_tensors_in_dicts_and_tuples_live_as_long() -> None:
+    text = """
+        graph(%x : Float(8, 16), %w : Float(16, 16), %c : bool):
+          %a : str = prim::Constant[value="a"]()
+          %b : str = prim::Constant[value="b"]()
+          %one : int = prim::Constant[value=1]()
+          %1 : Float(8, 16) = aten::mm(%x, %w)
+          %2 : Float(8, 16) = aten::mm(%1, %w)
+          %p : (Float(8, 16), int) = prim::TupleConstruct(%2, %one)
+          %d : Dict(str, Tensor) = prim::DictConstruct(%a, %1)
+           = prim::If(%c)
+            block0():
+              %3 : Float(8, 16) = aten::tanh(%2)
+               = aten::_set_item(%d, %b, %3)
+              -> ()
+            block1():
+               = aten::_set_item(%d, %b, %1)
+              -> ()
+          %4 : Float(8, 16) = aten::mm(%2, %w)
+          %5 : Float(8, 16) = aten::mm(%4, %w)
+          %6 : Tensor = aten::__getitem__(%d, %a)
+          %7 : Tensor = aten::__getitem__(%d, %b)
+          %8 : Float(8, 16), %9 : int = prim::TupleUnpack(%p)
+          %10 : Tensor = aten::mul(%6, %7)
+          %11 : Tensor = aten::add(%10, %5, %one)
+          %12 : Tensor = aten::sub(%11, %8, %9)
+          return (%12)"""
+    static = from_text(text, EVERYTHING)
+    y = X @ W
+    for check in (False, True, False):
+        with config(check_plan=check):
+            for c in (True, False, True):
+                wanted = y * (np.tanh(y @ W) if c else y) + y @ W @ W @ W - y @ W
+                np.testing.assert_allclose(static.run([X, W, c]), wanted, rtol=1e-3, atol=1e-4)
+    assert planned_in_blocks(static) == 1
 
 
 def test_native_blocks_turn_no_warnings_off() -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,35 @@ def test_eight_threads_at_once(name: str) -> None:
         thread.join()
     assert not faults, faults[0]
     assert 1 <= case.static.memory().runtimes <= 8
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_plans_that_run_at_once_share_the_processors(threads: int) -> None:
+    module = gpujit.freeze(gpujit.load(CORPUS / "resnet_script.pt").eval())
+    # Large enough for its steps to be shared by the team.
+    inputs = [
+        np.repeat(x, 8, axis=0) if isinstance(x, np.ndarray) else x for x in read_case(CORPUS / "resnet_script.pt")
+    ]
+    cases = [pair(module, inputs) for _ in range(2)]
+    runs = [0, 0]
+    start = threading.Barrier(2)
+
+    def work(k: int) -> None:
+        with config(threads=threads):
+            cases[k].planned(cases[k].values)
+            start.wait()
+            end = perf_counter() + 0.7
+            while perf_counter() < end:
+                cases[k].planned(cases[k].values)
+                runs[k] += 1
+
+    both = [threading.Thread(target=work, args=(k,)) for k in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    # Whoever has the team must not wait for workers that have no processor.
+    assert min(runs) > 0.2 * max(runs), runs
 
 
 @pytest.mark.parametrize("name", ["mlp", "convs_script", "lstm_script", "bert_trace"])

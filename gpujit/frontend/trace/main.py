@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from gpujit.frontend.trace.current import CURRENT
 from gpujit.frontend.trace.methods import drop_unread, function_of, make_method, tidy
 from gpujit.frontend.trace.modules import ModuleTree, is_module, placed
 from gpujit.frontend.trace.numpy_calls import Call
 from gpujit.frontend.trace.numpy_create import recorded
 from gpujit.frontend.trace.report import TraceReport
-from gpujit.frontend.trace.state import CURRENT, Traced, Tracer, root
+from gpujit.frontend.trace.state import Traced, Tracer, root
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import is_tensor_dtype
 from gpujit.ir.graph import Graph, Node, Value

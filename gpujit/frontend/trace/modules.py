@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.frontend.trace.state import CURRENT, Traced, Tracer
+from gpujit.frontend.trace.current import CURRENT
+from gpujit.frontend.trace.state import Traced, Tracer
 from gpujit.ir import types as T
 from gpujit.ir.graph import Value
 from gpujit.ir.values import ScriptObject

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from gpujit.frontend.trace.current import CURRENT
 from gpujit.frontend.trace.numbers import TracedNumber
 from gpujit.frontend.trace.numpy_calls import Call, attach, holds_traced, load_tables, records
 from gpujit.frontend.trace.numpy_shape import sizes_of
 from gpujit.frontend.trace.places import is_library
-from gpujit.frontend.trace.state import CURRENT, Traced
+from gpujit.frontend.trace.state import Traced
 
 # ------------------------------------------------------------------------------------------ like another array
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,11 @@ from gpujit.ir import types as T
 from gpujit.ir.dtypes import BY_CODE, code_of, is_tensor_dtype
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.module import Function
+from gpujit.ir.schema import Schema
 from gpujit.ir.source import SourceRange
 from gpujit.ir.values import Device, QTensor, SparseTensor, is_int64
 from gpujit.ops import calls, overloads, table
-from gpujit.support.errors import InternalError, TraceError, TracerWarning
+from gpujit.support.errors import ArgumentError, InternalError, TraceError, TracerWarning
 
 _SCALARS: dict[type, T.Type] = {
     bool: T.BOOL, int: T.INT, float: T.FLOAT, complex: T.COMPLEX, str: T.STR, type(None): T.NONE, Device: T.DEVICE,
@@ -35,7 +35,6 @@ _FIXED = frozenset(
         "prim::dtype", "prim::device", "prim::layout", "prim::is_cuda", "prim::requires_grad",
     )
 )  # fmt: skip
-CURRENT: ContextVar[Tracer | None] = ContextVar("gpujit tracer", default=None)
 
 
 class Traced:
@@ -288,11 +287,12 @@ class Tracer:
         outputs = [node.add_output(t) for t in types]
         return tuple(self.wrap(c, v, t) for c, v, t in zip(result, outputs, types, strict=True))
 
-    def call_function(self, function: Function, values: Sequence[Any], run: Callable[[list[Any]], Any]) -> Any:
-        """Record a call of a compiled function, which stays a function of its own.
-
-        ``values`` are the arguments, one for each parameter, and ``run`` runs it on this run's values.
-        """
+    def call_function(
+        self, function: Function, args: Sequence[Any], kwargs: dict[str, Any], run: Callable[[list[Any]], Any]
+    ) -> Any:
+        """Record a call of a compiled function, which stays a function of its own; ``run`` runs it on this run's
+        values. Raises ArgumentError for too many, too few or unknown arguments."""
+        values = _arguments(function.schema, args, kwargs)
         target = self._constant(function, T.FUNCTION)
         formals = [a.type for a in function.schema.arguments]
         inputs = [self.value(v, t) for v, t in zip(values, formals, strict=True)]
@@ -366,6 +366,19 @@ class Tracer:
     def leaked(self) -> list[Traced]:
         """Traced values that somebody still holds."""
         return [found for reference in self.alive if (found := reference()) is not None]
+
+
+def _arguments(schema: Schema, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """An argument for each parameter: given by place, by name, or the default."""
+    rest = schema.arguments[len(args) :]
+    unknown = [k for k in kwargs if k not in [a.name for a in rest]]
+    missing = [a.name for a in rest if a.name not in kwargs and not a.has_default]
+    if len(args) > len(schema.arguments) or unknown or missing:
+        names = ", ".join(a.name for a in schema.arguments)
+        raise ArgumentError(f"{schema.name}() takes ({names}); found {len(args)} arguments and {list(kwargs)}")
+    values = [*args, *(kwargs.get(a.name, a.default) for a in rest)]
+    wants_float = [a.type == T.FLOAT for a in schema.arguments]
+    return [float(v) if f and type(v) is int else v for v, f in zip(values, wants_float, strict=True)]
 
 
 def root(array: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 
-from gpujit.kernels.math import FUNCTIONS
+from gpujit.kernels.math_exp import exp_normal
 from gpujit.kernels.target import host
 from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.bound import BoundTemplate, template_address
@@ -199,10 +199,10 @@ def _weigh(
         base = e.select(largest == float("-inf"), 0.0, largest)
         base_lanes = e.broadcast(base, lanes)
         with k.carried_loop(0, count, lanes, [e.constant("float32", lanes, 0.0)]) as total:
-            x = FUNCTIONS["exp"](e, k.floats(line, total.index, lanes) - base_lanes)
+            x = exp_normal(e, k.floats(line, total.index, lanes) - base_lanes)
             k.put(line, total.index, x)
             total.following = [total.now[0] + x]
-        kept = FUNCTIONS["exp"](e, before - base)
+        kept = exp_normal(e, before - base)
         k.put(state, r * 3, largest)
         k.put(state, r * 3 + 1, k.floats(state, r * 3 + 1, 1) * kept + e.sum(total.now[0]))
         k.put(state, r * 3 + 2, kept)

@@ -14,6 +14,7 @@ from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.packs import kept
 from gpujit.kernels.templates.planes import Window
 from gpujit.support.errors import ArgumentError
+from gpujit.support.threads import thread_count
 
 # Operations below which one thread is as quick as the team.
 WORTH_A_TEAM = 200_000
@@ -305,7 +306,7 @@ class _Bands(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _bands(conv: Conv, m: int, lanes: int) -> _Bands:
+def _bands(conv: Conv, m: int, lanes: int, threads: int) -> _Bands:
     height, width = conv.window.output
     down, across = -(-height // m), -(-width // m)
     best: tuple[float, _Bands] | None = None
@@ -315,7 +316,11 @@ def _bands(conv: Conv, m: int, lanes: int) -> _Bands:
         bands = _Bands(rows, -(-down // rows), tile, -(-rows * across // wide) * wide)
         bytes_ = 4 * (m + 2) ** 2 * (conv.channels + conv.filters) * (bands.padded + lanes)
         # Each band reads all weights again; what does not stay in the cache takes longer.
-        cost = bands.number * (bands.padded + 4) * (1 + 0.15 * max(0.0, bytes_ / BAND_BYTES - 1))
+        each = (bands.padded + 4) * (1 + 0.15 * max(0.0, bytes_ / BAND_BYTES - 1))
+        count = conv.images * bands.number
+        # Threads that share a band all transform its inputs, which takes about half of the time.
+        turns = -(-count // threads) if count >= threads else count * (0.5 + 0.5 / threads)
+        cost = turns * each
         if best is None or cost < best[0]:
             best = cost, bands
     assert best is not None
@@ -325,13 +330,12 @@ def _bands(conv: Conv, m: int, lanes: int) -> _Bands:
 def winograd_cost(conv: Conv, m: int) -> float:
     """What the algorithm takes, in multiplications of the direct one."""
     lanes = host().width
-    bands, side = _bands(conv, m, lanes), (m + 2) ** 2
+    bands, side = _bands(conv, m, lanes, thread_count()), (m + 2) ** 2
     products = side * conv.images * bands.number * bands.padded * conv.channels * conv.filters
     # Weights come from far away once for each band; a float takes as long as a dozen multiplications.
     weights = side * conv.channels * conv.filters * bands.number * conv.images * 12
-    # Each row of tiles is transformed by itself. 36 numbers of a tile are more than registers hold.
-    height, width = conv.window.output
-    tiles = conv.images * -(-height // m) * _padded(-(-width // m), lanes)
+    # 36 numbers of a tile are more than registers hold.
+    tiles = conv.images * bands.number * _padded(bands.rows * -(-conv.window.output[1] // m), lanes)
     turning = side * tiles * (conv.channels + conv.filters) * (9 if m == 2 else 16)
     return max(products, weights) * 1.05 + turning
 
@@ -342,35 +346,36 @@ def _bind_winograd(
     if not may_use_winograd(conv):
         raise ArgumentError(f"Winograd's algorithm is for 3x3 windows of stride 1, not {conv.window}")
     window, lanes = conv.window, host().width
-    bands = _bands(conv, m, lanes)
+    bands = _bands(conv, m, lanes, thread_count())
     rows, vectors = bands.tile
     spec = winograd.WinogradSpec(m, rows, vectors, lanes, conv.epilogue)
     height, width = window.output
     columns = -(-width // m)
-    pitch = columns * m + 2
-    # The last vector of a channel's tiles may begin at the last of them.
     stride = bands.padded + lanes
     blocks = -(-conv.filters // rows)
     chunks = 1 if conv.images * bands.number >= 4 else min(blocks, -(-4 // (conv.images * bands.number)))
     chunk = -(-blocks // chunks)
-    # The last tile that is read, in the last row; two vectors of columns each.
-    last = (bands.rows - 1) * columns
-    plane = ((bands.rows - 1) * m + spec.side) * pitch + (bands.padded - last + 2 * lanes) * m
+    # The last vector of tiles reads one of columns behind it, and its last rows are those of the row of tiles below.
+    line = -(-(bands.padded + columns + 2 * lanes) * m // 16) * 16
+    border = bands.padded + columns + 2 * lanes
     words = {
         "images": conv.images, "channels": conv.channels, "filters": conv.filters, "height": window.height,
         "width": window.width, "pad_y": window.padding[0], "pad_x": window.padding[1], "out_rows": height,
         "out_columns": width, "tile_rows": -(-height // m), "tile_columns": columns, "bands": bands.number,
         "band_rows": bands.rows, "stride": stride, "panels": bands.padded // spec.tile, "chunks": -(-blocks // chunk),
-        "chunk": chunk, "blocks": blocks, "pitch": pitch, "plane_size": -(-plane // 16) * 16,
+        "chunk": chunk, "blocks": blocks, "line": line, "border": border,
+        "slab_in": winograd.slab(conv.channels * stride), "slab_out": winograd.slab(chunk * rows * stride),
+        "plane_size": -(-m * (line + 2 * border) // 16) * 16,
     }  # fmt: skip
     packed = kept(owner, ("winograd", m, rows), lambda: winograd.pack(weights, m, rows))
-    numbers = spec.side**2 * stride * (conv.channels + chunk * rows) + words["plane_size"] + lanes
+    tables = {"lasts": winograd.lasts(columns, bands.padded // lanes, lanes)}
+    numbers = spec.side**2 * (words["slab_in"] + words["slab_out"]) + words["plane_size"] + m * m * stride + lanes
     return BoundTemplate(
         template_address(("winograd", spec), lambda: winograd.render(spec)),
         winograd.SLOTS,
         words,
         _arrays(conv),
         scratch_bytes=4 * numbers,
-        constants=_constants(conv, bias) | {"weights": packed},
+        constants=_constants(conv, bias) | tables | {"weights": packed},
         is_small=conv.work < WORTH_A_TEAM,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gpujit.kernels import math_quick
 from gpujit.kernels.math import FUNCTIONS
 from gpujit.kernels.vector import Emitter, Vector
 from gpujit.support.errors import ArgumentError
@@ -36,14 +37,14 @@ class Epilogue(NamedTuple):
         return x
 
 
-def _named(name: str) -> Callable[[Emitter, Vector], Vector]:
-    return lambda e, x: FUNCTIONS[name](e, x)
-
-
 ACTIVATIONS: dict[str, Callable[[Emitter, Vector], Vector]] = {
     "relu": lambda e, x: e.maximum(x, 0.0),
     "relu6": lambda e, x: e.clamp(x, 0.0, 6.0),
     "hardsigmoid": lambda e, x: e.clamp(x + 3.0, 0.0, 6.0) * (1 / 6),
     "hardswish": lambda e, x: x * e.clamp(x + 3.0, 0.0, 6.0) * (1 / 6),
-    **{name: _named(name) for name in ("gelu", "gelu_tanh", "silu", "sigmoid", "tanh")},
+    "gelu": lambda e, x: FUNCTIONS["gelu"](e, x),
+    "gelu_tanh": math_quick.gelu_tanh,
+    "silu": math_quick.silu,
+    "sigmoid": math_quick.sigmoid,
+    "tanh": lambda e, x: FUNCTIONS["tanh"](e, x),
 }

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 
-from gpujit.kernels.math import FUNCTIONS
+from gpujit.kernels.math_exp import tanh
+from gpujit.kernels.math_quick import sigmoid
 from gpujit.kernels.target import host
 from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.bound import BoundTemplate, aligned, template_address
@@ -331,7 +332,6 @@ def _update(
 ) -> None:
     """New states of a tile's units, of ``count`` sequences, from the hidden and the input's part of their gates."""
     e, lanes = k.e, spec.lanes
-    sigmoid, tanh = FUNCTIONS["sigmoid"], FUNCTIONS["tanh"]
     mask = e.tail_mask(units, lanes)
     with k.loop(0, count) as r:
         line = k.at(gates, r * k.word("panels") * spec.tile)

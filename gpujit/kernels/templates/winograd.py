@@ -1,8 +1,9 @@
 """3x3 convolutions of stride 1 by Winograd's algorithm: fewer multiplications, NCHW in, NCHW out.
 
-Tiles of ``m`` x ``m`` outputs (m is 2 or 4) are transformed with neighbouring tiles in the lanes; then each of the
-(m + 2)^2 numbers of a tile is a matrix product over the channels; then results are transformed back. Tiles are
-handled in groups of tile rows, such that what lies between stays in the second-level cache.
+Tiles of ``m`` x ``m`` outputs (m is 2 or 4) are transformed with neighbouring tiles in the lanes, which may lie on
+several rows of tiles; then each of the (m + 2)^2 numbers of a tile is a matrix product over the channels; then results
+are transformed back. Tiles are handled in groups of tile rows, such that what lies between stays in the second-level
+cache.
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015.
 """
 
@@ -16,16 +17,16 @@ from llvmlite import ir
 
 from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.bound import aligned
-from gpujit.kernels.templates.conv_dense import finish_row
+from gpujit.kernels.templates.conv_dense import finish_row, mask_of
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.planes import join_lanes, padded_columns, shuffled, split_lanes, unless_current
 from gpujit.kernels.vector import I64, Vector
 
 SLOTS = (
-    "x", "weights", "bias", "residual", "out",
+    "x", "weights", "bias", "residual", "out", "lasts",
     "images", "channels", "filters", "height", "width", "pad_y", "pad_x", "out_rows", "out_columns",
     "tile_rows", "tile_columns", "bands", "band_rows", "stride", "panels", "chunks", "chunk", "blocks",
-    "pitch", "plane_size", "scratch", "scratch_bytes",
+    "line", "border", "slab_in", "slab_out", "plane_size", "scratch", "scratch_bytes",
 )  # fmt: skip
 
 # Floats of weights ahead of which the next ones are asked for.
@@ -73,6 +74,19 @@ def pack(weights: np.ndarray, m: int, rows: int) -> np.ndarray:
     return packed
 
 
+def lasts(columns: int, vectors: int, lanes: int) -> np.ndarray:
+    """int64 [vectors]: the bits of lanes whose tile is the last one of its row, for vectors of neighbouring tiles."""
+    is_last = np.arange(vectors * lanes).reshape(vectors, lanes) % columns == columns - 1
+    bits: np.ndarray = (is_last.astype(np.int64) << np.arange(lanes)).sum(1)
+    return bits
+
+
+def slab(numbers: int) -> int:
+    """At least so many floats, such that the same number of many slabs does not share few sets of a cache."""
+    lines = -(-numbers // 16)
+    return 16 * (lines + 1 - lines % 2)
+
+
 def inward(m: int, d: Sequence[Vector]) -> list[Vector]:
     """B^T d of one row or column."""
     if m == 2:
@@ -107,14 +121,14 @@ def render(spec: WinogradSpec) -> str:
 
 
 def _write(k: TemplateBody, spec: WinogradSpec) -> None:
-    for name in SLOTS[5:-2]:
+    for name in SLOTS[6:-2]:
         k.word(name)
     current = k.builder.alloca(I64)
     k.builder.store(ir.Constant(I64, -1), current)
-    bands, chunks, stride, channels = (k.word(n) for n in ("bands", "chunks", "stride", "channels"))
+    bands, chunks, channels = (k.word(n) for n in ("bands", "chunks", "channels"))
     plane = k.scratch()
     turned = k.at(plane, k.word("plane_size"))
-    products = k.at(turned, channels * stride * spec.side**2)
+    products = k.at(turned, k.word("slab_in") * spec.side**2)
     low, high = k.share(k.word("images") * bands * chunks)
     with k.loop(low, high) as task:
         index = k.quotient(task, chunks)
@@ -143,7 +157,7 @@ def _channels(
 ) -> None:
     with k.loop(0, k.word("channels")) as c:
         _plane(k, spec, k.at(source, c * k.word("height") * k.word("width")), plane, first, rows)
-        _turn_in(k, spec, plane, k.at(turned, c * k.word("stride")), rows)
+        _turn_in(k, spec, plane, k.at(turned, c * k.word("stride")))
 
 
 def _filters(
@@ -156,60 +170,79 @@ def _filters(
     first: Vector,
     rows: Vector,
 ) -> None:
-    buffer = k.buffer(spec.m * spec.m * spec.lanes)
+    buffer = k.at(products, k.word("slab_out") * spec.side**2)
     with k.loop(start, stop) as f:
         _turn_out(k, spec, k.at(products, (f - start) * k.word("stride")), buffer, image, f, first, rows)
 
 
 def _plane(k: TemplateBody, spec: WinogradSpec, source: ir.Value, plane: ir.Value, first: Vector, rows: Vector) -> None:
-    """One channel's rows under ``rows`` rows of tiles, padded, and zeros behind them."""
-    pitch, lanes = k.word("pitch"), spec.lanes
+    """One channel's rows under ``rows`` rows of tiles, padded: row r of it lies in line r % m, behind row r - m.
+
+    So neighbouring tiles, of one row of tiles and the next, have their numbers side by side. A row has just the columns
+    that its tiles begin in; the two on the right of them lie at the last tile's place in two border lines.
+    """
+    m, lanes = spec.m, spec.lanes
+    line, border, columns = k.word("line"), k.word("border"), k.word("tile_columns")
+    width = columns * m
     zero = k.e.constant("float32", lanes, 0.0)
-    count = rows * spec.m + 2
-    top = first * spec.m - k.word("pad_y")
-    with k.loop(0, count) as row:
+    # Tiles behind the last one have numbers too: what lay there before might be slow to compute with.
+    with k.loop(0, k.number(m)) as phase, k.loop(rows * width, line - (lanes - 1), lanes) as x:
+        k.put(k.at(plane, phase * line), x, zero)
+    with k.loop(0, k.number(2 * m)) as number, k.loop(rows * columns, border - (lanes - 1), lanes) as x:
+        k.put(k.at(plane, line * m + number * border), x, zero)
+    top, left = first * m - k.word("pad_y"), -k.word("pad_x")
+    with k.loop(0, rows * m + 2) as row:
         y = top + row
-        at = k.at(plane, row * pitch)
+        number = k.quotient(row, k.number(m))
+        phase = row - number * m
+        at = k.at(plane, phase * line + number * width)
+        beside = k.at(plane, line * m + phase * border * 2 + number * columns + columns - 1)
         with k.builder.if_else(((y >= 0) & (y < k.word("height"))).value) as (inside, beyond):
             with inside:
-                line = k.at(source, y * k.word("width"))
-                with k.loop(0, pitch, lanes) as x:
-                    k.put(at, x, padded_columns(k, line, x, -k.word("pad_x"), lanes, 1, 0.0))
-            with beyond, k.loop(0, pitch, lanes) as x:
-                k.put(at, x, zero)
-    with k.loop(count * pitch, k.word("plane_size") - (lanes - 1), lanes) as x:
-        k.put(plane, x, zero)
-
-
-def _turn_in(k: TemplateBody, spec: WinogradSpec, plane: ir.Value, target: ir.Value, rows: Vector) -> None:
-    """All tiles of a channel: number (a, b) of tile t to ``target[(a * side + b) * channels * stride + t]``."""
-    m, side, lanes = spec.m, spec.side, spec.lanes
-    columns, pitch = k.word("tile_columns"), k.word("pitch")
-    apart = k.word("channels") * k.word("stride")
-    below = apart * side
-    with k.loop(0, rows) as ty:
-        # The last row of tiles goes on to the end of the products' last vector, so that all of it has numbers.
-        end = k.e.select(ty == rows - 1, k.word("panels") * spec.tile - ty * columns, columns)
-        with k.loop(0, end, lanes) as tx:
-            grid = []
-            for i in range(side):
-                line = k.at(plane, (ty * m + i) * pitch + tx * m)
-                numbers = split_lanes(k, [k.floats(line, q * lanes, lanes) for q in range(m)])
-                # The first two columns of the tile on the right are the last two of this one.
-                beyond = k.floats(line, m * lanes, lanes)
+                pixels = k.at(source, y * k.word("width"))
+                with k.loop(0, width, lanes) as x:
+                    k.put(at, x, padded_columns(k, pixels, x, left, lanes, 1, 0.0))
                 for q in range(2):
-                    if lanes == 1:
-                        numbers.append(k.floats(line, m + q, 1))
-                    else:
-                        numbers.append(shuffled(k, numbers[q], beyond, [*range(1, lanes), lanes + q]))
-                grid.append(inward(m, numbers))
-            column = k.at(target, ty * columns + tx)
-            for b in range(side):
-                at = column
-                for x in inward(m, [grid[i][b] for i in range(side)]):
-                    k.put(at, 0, x)
-                    at = k.at(at, below)
-                column = k.at(column, apart)
+                    k.put(beside, border * q, padded_columns(k, pixels, width + q, left, 1, 1, 0.0))
+            with beyond:
+                with k.loop(0, width, lanes) as x:
+                    k.put(at, x, zero)
+                for q in range(2):
+                    k.put(beside, border * q, k.e.constant("float32", 1, 0.0))
+
+
+def _turn_in(k: TemplateBody, spec: WinogradSpec, plane: ir.Value, target: ir.Value) -> None:
+    """All tiles of a channel: number (a, b) of tile t to ``target[(a * side + b) * slab_in + t]``."""
+    m, side, lanes = spec.m, spec.side, spec.lanes
+    columns, line, border = k.word("tile_columns"), k.word("line"), k.word("border")
+    apart = k.word("slab_in")
+    below = apart * side
+    with k.loop(0, k.word("panels") * spec.vectors) as number:
+        t = number * lanes
+        is_last = mask_of(k, k.e.load(k.array("lasts"), number.value, "int64", 1), lanes)
+        grid = []
+        for i in range(side):
+            # The last two rows of a tile are the first two of the tile below.
+            tile = t + columns * (i // m)
+            at = k.at(plane, line * (i % m) + tile * m)
+            beside = k.at(plane, line * m + border * (2 * (i % m)) + tile)
+            numbers = split_lanes(k, [k.floats(at, q * lanes, lanes) for q in range(m)])
+            # The first two columns of the tile on the right are the last two of this one.
+            beyond = k.floats(at, m * lanes, lanes)
+            for q in range(2):
+                if lanes == 1:
+                    right = k.floats(at, m + q, 1)
+                else:
+                    right = shuffled(k, numbers[q], beyond, [*range(1, lanes), lanes + q])
+                numbers.append(k.e.select(is_last, k.floats(beside, border * q, lanes), right))
+            grid.append(inward(m, numbers))
+        column = k.at(target, t)
+        for b in range(side):
+            at = column
+            for x in inward(m, [grid[i][b] for i in range(side)]):
+                k.put(at, 0, x)
+                at = k.at(at, below)
+            column = k.at(column, apart)
 
 
 def _products(
@@ -218,8 +251,7 @@ def _products(
     """For each number of the tiles, all filters of a chunk: a matrix product over the channels."""
     channels, stride, blocks = k.word("channels"), k.word("stride"), k.word("blocks")
     with k.loop(0, k.number(spec.side**2)) as p:
-        inputs = k.at(turned, p * channels * stride)
-        outputs = k.at(products, p * k.word("chunk") * spec.rows * stride)
+        inputs, outputs = k.at(turned, p * k.word("slab_in")), k.at(products, p * k.word("slab_out"))
         with k.loop(first, last) as block:
             w = k.at(k.array("weights"), (p * blocks + block) * channels * spec.rows)
             with k.loop(0, k.word("panels")) as panel:
@@ -253,11 +285,10 @@ def _turn_out(
 ) -> None:
     """All tiles of one filter to the result."""
     m, side, lanes = spec.m, spec.side, spec.lanes
-    columns, apart = k.word("tile_columns"), k.word("chunk") * spec.rows * k.word("stride")
-    height, width = k.word("out_rows"), k.word("out_columns")
-    base = (image * k.word("filters") + channel) * height
-    with k.loop(0, rows) as ty, k.loop(0, columns, lanes) as tx:
-        at = k.at(products, ty * columns + tx)
+    columns, apart = k.word("tile_columns"), k.word("slab_out")
+    height, width, line = k.word("out_rows"), k.word("out_columns"), k.word("stride") * m
+    with k.loop(0, rows * columns, lanes) as t:
+        at = k.at(products, t)
         grid = []
         for _ in range(side):
             numbers = []
@@ -268,9 +299,12 @@ def _turn_out(
         finished = [outward(m, [grid[a][j] for a in range(side)]) for j in range(m)]
         for i in range(m):
             for v, x in enumerate(join_lanes(k, [finished[j][i] for j in range(m)])):
-                k.put(buffer, (i * m + v) * lanes, x)
-        top = (first + ty) * m
-        with k.loop(0, k.smaller(height - top, m)) as row:
-            place = (base + top + row) * width + tx * m
-            sums = k.at(buffer, row * (m * lanes))
-            finish_row(k, spec.epilogue, lanes, m, sums, width - tx * m, channel, place)
+                k.put(buffer, line * i + t * m + v * lanes, x)
+    base = (image * k.word("filters") + channel) * height
+    top = first * m
+    with k.loop(0, k.smaller(height - top, rows * m)) as row:
+        number = k.quotient(row, k.number(m))
+        sums = k.at(buffer, (row - number * m) * line + number * columns * m)
+        place = (base + top + row) * width
+        with k.loop(0, width, lanes) as x:
+            finish_row(k, spec.epilogue, lanes, 1, k.at(sums, x), width - x, channel, place + x)

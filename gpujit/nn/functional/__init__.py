@@ -47,7 +47,10 @@ _FUNCTIONS = {
         "fractional_max_pool2d", "fractional_max_pool2d_with_indices", "fractional_max_pool3d",
         "fractional_max_pool3d_with_indices", "max_unpool1d", "max_unpool2d", "max_unpool3d",
     ),
-    "vision": ("affine_grid", "fold", "grid_sample", "interpolate", "pad", "unfold", "upsample"),
+    "vision": (
+        "affine_grid", "fold", "grid_sample", "interpolate", "pad", "unfold", "upsample", "upsample_bilinear",
+        "upsample_nearest",
+    ),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _FUNCTIONS.items() for name in names}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpujit import ops
 from gpujit.nn.typing import Tensor
+from gpujit.support.errors import LayerError
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -28,9 +29,9 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """x within ``min_val`` and ``max_val``. Raises ValueError when they are in the wrong order."""
+    """x within ``min_val`` and ``max_val``. Raises LayerError when they are in the wrong order."""
     if min_val > max_val:
-        raise ValueError(f"hardtanh: min_val {min_val} exceeds max_val {max_val}")
+        raise LayerError(f"hardtanh: min_val {min_val} exceeds max_val {max_val}")
     if inplace:
         return ops.hardtanh_(input, min_val, max_val)
     return ops.hardtanh(input, min_val, max_val)

@@ -6,6 +6,7 @@ import math
 
 from gpujit import ops
 from gpujit.nn.typing import Tensor
+from gpujit.support.errors import LayerError
 
 
 def additive_mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
@@ -20,24 +21,24 @@ def additive_mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
 def _check_shapes(
     query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None, num_heads: int
 ) -> bool:
-    """Whether there is a batch dimension. Raises ValueError for ranks that do not go together."""
+    """Whether there is a batch dimension. Raises LayerError for ranks that do not go together."""
     if query.ndim != 2 and query.ndim != 3:
-        raise ValueError(f"attention: a query of 2 or 3 dimensions is needed, found {query.ndim}")
+        raise LayerError(f"attention: a query of 2 or 3 dimensions is needed, found {query.ndim}")
     batched = query.ndim == 3
     if key.ndim != query.ndim or value.ndim != query.ndim:
-        raise ValueError(f"attention: query has {query.ndim} dimensions, key {key.ndim} and value {value.ndim}")
+        raise LayerError(f"attention: query has {query.ndim} dimensions, key {key.ndim} and value {value.ndim}")
     if key_padding_mask is not None:
         if key_padding_mask.ndim != query.ndim - 1:
-            raise ValueError(
+            raise LayerError(
                 f"attention: key_padding_mask needs {query.ndim - 1} dimensions, found {key_padding_mask.ndim}"
             )
     if attn_mask is not None:
         if attn_mask.ndim != 2 and attn_mask.ndim != 3:
-            raise ValueError(f"attention: attn_mask needs 2 or 3 dimensions, found {attn_mask.ndim}")
+            raise LayerError(f"attention: attn_mask needs 2 or 3 dimensions, found {attn_mask.ndim}")
         if attn_mask.ndim == 3 and not batched:
             wanted = [num_heads, query.shape[0], key.shape[0]]
             if ops.size(attn_mask) != wanted:
-                raise ValueError(f"attention: attn_mask needs size {wanted}, found {ops.size(attn_mask)}")
+                raise LayerError(f"attention: attn_mask needs size {wanted}, found {ops.size(attn_mask)}")
     return batched
 
 
@@ -117,7 +118,7 @@ def multi_head_attention_forward(
         is_causal: a hint that ``attn_mask`` is the causal mask.
     Returns: ``[target, batch, size]``, and ``[batch, target, source]`` weights, per head
     ``[batch, heads, target, source]`` unless ``average_attn_weights``; without the batch dimension as the query.
-    Raises ValueError for sizes and settings that do not go together.
+    Raises LayerError for sizes and settings that do not go together.
     """
     batched = _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
     if not batched:
@@ -130,14 +131,14 @@ def multi_head_attention_forward(
     batch = query.shape[1]
     size = query.shape[2]
     if is_causal and attn_mask is None:
-        raise ValueError("attention: is_causal is a hint about attn_mask, which is missing")
+        raise LayerError("attention: is_causal is a hint about attn_mask, which is missing")
     if size != embed_dim_to_check:
-        raise ValueError(f"attention: a query of {embed_dim_to_check} features is needed, found {size}")
+        raise LayerError(f"attention: a query of {embed_dim_to_check} features is needed, found {size}")
     # It is the weights' size, not the input's, that a trace is to hold.
     size = embed_dim_to_check
     head_dim = size // num_heads
     if head_dim * num_heads != size:
-        raise ValueError(f"attention: {size} features cannot be divided among {num_heads} heads")
+        raise LayerError(f"attention: {size} features cannot be divided among {num_heads} heads")
     rows = batch * num_heads
 
     padding = additive_mask(key_padding_mask, query)
@@ -146,25 +147,31 @@ def multi_head_attention_forward(
     if causal:
         mask = None
 
-    if use_separate_proj_weight:
-        assert q_proj_weight is not None and k_proj_weight is not None and v_proj_weight is not None
+    # Whether weights are there is known when a module is compiled, so it is asked first.
+    if (
+        q_proj_weight is not None
+        and k_proj_weight is not None
+        and v_proj_weight is not None
+        and use_separate_proj_weight
+    ):
         q, k, v = _project(query, key, value, q_proj_weight, k_proj_weight, v_proj_weight, in_proj_bias)
-    else:
+    elif in_proj_weight is not None and not use_separate_proj_weight:
         if key.shape != value.shape:
-            raise ValueError(f"attention: key has size {ops.size(key)}, value {ops.size(value)}; they must be equal")
-        assert in_proj_weight is not None
+            raise LayerError(f"attention: key has size {ops.size(key)}, value {ops.size(value)}; they must be equal")
         q, k, v = _project_packed(query, key, value, in_proj_weight, in_proj_bias)
+    else:
+        raise LayerError("attention: the weights of the projections are missing")
 
     if mask is not None:
         wanted = [target, key.shape[0]] if mask.ndim == 2 else [rows, target, key.shape[0]]
         if ops.size(mask) != wanted:
-            raise ValueError(f"attention: attn_mask needs size {wanted}, found {ops.size(mask)}")
+            raise LayerError(f"attention: attn_mask needs size {wanted}, found {ops.size(mask)}")
         if mask.ndim == 2:
             mask = ops.unsqueeze(mask, 0)
 
     if bias_k is not None and bias_v is not None:
         if static_k is not None or static_v is not None:
-            raise ValueError("attention: bias_k and bias_v do not go with static_k and static_v")
+            raise LayerError("attention: bias_k and bias_v do not go with static_k and static_v")
         k = ops.cat([k, ops.repeat(bias_k, [1, batch, 1])])
         v = ops.cat([v, ops.repeat(bias_v, [1, batch, 1])])
         if mask is not None:
@@ -194,7 +201,7 @@ def multi_head_attention_forward(
 
     if padding is not None:
         if ops.size(padding) != [batch, source]:
-            raise ValueError(f"attention: key_padding_mask needs size {[batch, source]}, found {ops.size(padding)}")
+            raise LayerError(f"attention: key_padding_mask needs size {[batch, source]}, found {ops.size(padding)}")
         spread = ops.expand(ops.view(padding, [batch, 1, 1, source]), [-1, num_heads, -1, -1])
         spread = ops.reshape(spread, [rows, 1, source])
         if mask is None:

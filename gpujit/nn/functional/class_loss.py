@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gpujit import ops
 from gpujit.nn.functional.loss import reduced, reduction_code
 from gpujit.nn.typing import Tensor
+from gpujit.support.errors import LayerError
 
 
 def nll_loss(
@@ -45,10 +46,10 @@ def binary_cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The cross entropy of probabilities with targets from 0 to 1. Raises ValueError for shapes that differ."""
+    """The cross entropy of probabilities with targets from 0 to 1. Raises LayerError for shapes that differ."""
     code = reduction_code(reduction, size_average, reduce)
     if ops.size(input) != ops.size(target):
-        raise ValueError(
+        raise LayerError(
             f"binary_cross_entropy: input has size {ops.size(input)}, target {ops.size(target)}; they must be equal"
         )
     if weight is not None:
@@ -65,10 +66,10 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
-    """The cross entropy of the sigmoid of scores with targets. Raises ValueError for shapes that differ."""
+    """The cross entropy of the sigmoid of scores with targets. Raises LayerError for shapes that differ."""
     code = reduction_code(reduction, size_average, reduce)
     if ops.size(input) != ops.size(target):
-        raise ValueError(
+        raise LayerError(
             f"binary_cross_entropy_with_logits: input has size {ops.size(input)}, target {ops.size(target)}; "
             "they must be equal"
         )
@@ -88,7 +89,7 @@ def multi_margin_loss(
     """Mean over classes of max(0, margin - score of the target + score) ** p, with p 1 or 2."""
     code = reduction_code(reduction, size_average, reduce)
     if p != 1 and p != 2:
-        raise ValueError(f"multi_margin_loss: p must be 1 or 2, found {p}")
+        raise LayerError(f"multi_margin_loss: p must be 1 or 2, found {p}")
     return ops.multi_margin_loss(input, target, p, margin, weight, code)
 
 
@@ -149,7 +150,7 @@ def triplet_margin_with_distance_loss(
     """``triplet_margin_loss`` with a distance of the caller's; the pairwise distance when None. Not to be scripted."""
     code = reduction_code(reduction)
     if margin <= 0:
-        raise ValueError(f"triplet_margin_with_distance_loss: margin must be positive, found {margin}")
+        raise LayerError(f"triplet_margin_with_distance_loss: margin must be positive, found {margin}")
     distance = ops.pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:

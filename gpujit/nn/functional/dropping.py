@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from gpujit import ops
 from gpujit.nn.typing import Tensor
+from gpujit.support.errors import LayerError
 
 
 def check_probability(p: float, name: str) -> None:
-    """Raise ValueError unless ``p`` is a probability."""
+    """Raise LayerError unless ``p`` is a probability."""
     if p < 0.0 or p > 1.0:
-        raise ValueError(f"{name}: the probability must be from 0 to 1, found {p}")
+        raise LayerError(f"{name}: the probability must be from 0 to 1, found {p}")
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -57,7 +58,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 def _channels(input: Tensor, p: float, training: bool, inplace: bool, spatial: int) -> Tensor:
     check_probability(p, "dropout")
     if input.ndim != spatial + 1 and input.ndim != spatial + 2:
-        raise ValueError(f"dropout{spatial}d: {spatial + 1} or {spatial + 2} dimensions are needed, found {input.ndim}")
+        raise LayerError(f"dropout{spatial}d: {spatial + 1} or {spatial + 2} dimensions are needed, found {input.ndim}")
     batched = input.ndim == spatial + 2
     x = input if batched else ops.unsqueeze(input, 0)
     if inplace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpujit import ops
 from gpujit.nn.typing import Tensor
+from gpujit.support.errors import LayerError
 
 
 def embedding(
@@ -23,11 +24,12 @@ def embedding(
     if padding_idx is not None:
         rows = weight.shape[0]
         if padding_idx >= rows or padding_idx < -rows:
-            raise ValueError(f"embedding: padding_idx {padding_idx} is outside a table of {rows} rows")
+            raise LayerError(f"embedding: padding_idx {padding_idx} is outside a table of {rows} rows")
         padding = padding_idx if padding_idx >= 0 else padding_idx + rows
     if max_norm is not None:
         input = ops.contiguous(input)
-        ops.embedding_renorm_(weight, input, max_norm, norm_type)
+        # PyTorch writes into no parameter that has gradients.
+        ops.embedding_renorm_(ops.detach(weight), input, max_norm, norm_type)
     return ops.embedding(weight, input, padding, scale_grad_by_freq, sparse)
 
 
@@ -51,7 +53,7 @@ def embedding_bag(
             starts (and the last one ends, with ``include_last_offset``).
         per_sample_weights: of the shape of ``input``; each row is multiplied by its own. For mode sum only.
         padding_idx: an index that counts for nothing.
-    Raises ValueError for shapes and settings that do not go together.
+    Raises LayerError for shapes and settings that do not go together.
     """
     if mode == "sum":
         code = 0
@@ -60,35 +62,35 @@ def embedding_bag(
     elif mode == "max":
         code = 2
     else:
-        raise ValueError(f"embedding_bag: mode must be sum, mean or max, found {mode}")
+        raise LayerError(f"embedding_bag: mode must be sum, mean or max, found {mode}")
     if input.ndim == 2:
         if offsets is not None:
-            raise ValueError("embedding_bag: a 2-dim input has bags of equal length, and takes no offsets")
+            raise LayerError("embedding_bag: a 2-dim input has bags of equal length, and takes no offsets")
         starts = ops.arange(0, ops.numel(input), input.shape[1], dtype=input.dtype)
         indices = ops.reshape(input, [-1])
     elif input.ndim == 1:
         if offsets is None:
-            raise ValueError("embedding_bag: a 1-dim input needs offsets")
+            raise LayerError("embedding_bag: a 1-dim input needs offsets")
         if offsets.ndim != 1:
-            raise ValueError(f"embedding_bag: offsets must have 1 dimension, found {offsets.ndim}")
+            raise LayerError(f"embedding_bag: offsets must have 1 dimension, found {offsets.ndim}")
         starts = offsets
         indices = input
     else:
-        raise ValueError(f"embedding_bag: an input of 1 or 2 dimensions is needed, found {input.ndim}")
+        raise LayerError(f"embedding_bag: an input of 1 or 2 dimensions is needed, found {input.ndim}")
     weights = per_sample_weights
     if weights is not None:
         if mode != "sum":
-            raise ValueError(f"embedding_bag: per_sample_weights go with mode sum only, found {mode}")
+            raise LayerError(f"embedding_bag: per_sample_weights go with mode sum only, found {mode}")
         if ops.size(input) != ops.size(weights):
-            raise ValueError("embedding_bag: per_sample_weights must have the shape of the input")
+            raise LayerError("embedding_bag: per_sample_weights must have the shape of the input")
         weights = ops.reshape(weights, [-1])
     if padding_idx is not None:
         rows = weight.shape[0]
         if padding_idx >= rows or padding_idx < -rows:
-            raise ValueError(f"embedding_bag: padding_idx {padding_idx} is outside a table of {rows} rows")
+            raise LayerError(f"embedding_bag: padding_idx {padding_idx} is outside a table of {rows} rows")
         padding_idx = padding_idx if padding_idx >= 0 else padding_idx + rows
     if max_norm is not None:
-        ops.embedding_renorm_(weight, indices, max_norm, norm_type)
+        ops.embedding_renorm_(ops.detach(weight), indices, max_norm, norm_type)
     result, _, _, _ = ops.embedding_bag(
         weight, indices, starts, scale_grad_by_freq, code, sparse, weights, include_last_offset, padding_idx
     )

@@ -6,6 +6,7 @@ import math
 
 from gpujit import ops
 from gpujit.nn.typing import Tensor
+from gpujit.support.errors import LayerError
 
 
 def reduction_code(reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> int:
@@ -29,7 +30,7 @@ def reduction_code(reduction: str, size_average: bool | None = None, reduce: boo
         return 1
     if reduction == "sum":
         return 2
-    raise ValueError(f"reduction must be none, mean or sum, found {reduction}")
+    raise LayerError(f"reduction must be none, mean or sum, found {reduction}")
 
 
 def reduced(loss: Tensor, code: int) -> Tensor:
@@ -154,15 +155,15 @@ def gaussian_nll_loss(
     """Less the log likelihood of ``target`` under normal distributions of mean ``input`` and variance ``var``.
 
     ``var`` is one number, of the shape of ``input``, or has size 1 (or is missing) in its last dimension. The constant
-    term is added with ``full``. Raises ValueError for a negative variance, or one of another shape.
+    term is added with ``full``. Raises LayerError for a negative variance, or one of another shape.
     """
     if isinstance(var, float):
         if var < 0:
-            raise ValueError("gaussian_nll_loss: var has negative elements")
+            raise LayerError("gaussian_nll_loss: var has negative elements")
         spread = ops.mul(ops.ones_like(input), var)
     else:
         if bool(ops.any(ops.lt(var, 0))):
-            raise ValueError("gaussian_nll_loss: var has negative elements")
+            raise LayerError("gaussian_nll_loss: var has negative elements")
         spread = var
     shape = ops.size(input)
     found = ops.size(spread)
@@ -178,7 +179,7 @@ def gaussian_nll_loss(
                         differing += 1
                         fits = fits and found[i] == 1
             if not fits or differing != 1:
-                raise ValueError(f"gaussian_nll_loss: var of size {found} does not fit an input of size {shape}")
+                raise LayerError(f"gaussian_nll_loss: var of size {found} does not fit an input of size {shape}")
     code = reduction_code(reduction)
     bounded = ops.clamp_min(spread, eps)
     gap = ops.sub(input, target)
@@ -255,5 +256,5 @@ def triplet_margin_loss(
     """
     code = reduction_code(reduction, size_average, reduce)
     if margin <= 0:
-        raise ValueError(f"triplet_margin_loss: margin must be positive, found {margin}")
+        raise LayerError(f"triplet_margin_loss: margin must be positive, found {margin}")
     return ops.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, code)

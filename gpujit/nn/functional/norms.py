@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from gpujit import ops
 from gpujit.nn.typing import Tensor
+from gpujit.support.errors import LayerError
 
 
 def check_batch(size: list[int]) -> None:
-    """Raise ValueError when each channel has a single value, whose variance means nothing."""
+    """Raise LayerError when each channel has a single value, whose variance means nothing."""
     values = size[0]
     for i in range(len(size) - 2):
         values *= size[i + 2]
     if values == 1:
-        raise ValueError(f"training needs more than one value per channel, found an input of size {size}")
+        raise LayerError(f"training needs more than one value per channel, found an input of size {size}")
 
 
 def batch_norm(
@@ -51,7 +52,7 @@ def instance_norm(
         for i in range(len(size) - 2):
             values *= size[i + 2]
         if values == 1:
-            raise ValueError(f"training needs more than one value per channel, found an input of size {size}")
+            raise LayerError(f"training needs more than one value per channel, found an input of size {size}")
     return ops.instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)
 
 
@@ -78,7 +79,7 @@ def group_norm(
 ) -> Tensor:
     """Layer norm over groups of channels."""
     if input.ndim < 2:
-        raise ValueError(f"group_norm: at least 2 dimensions are needed, found {input.ndim}")
+        raise LayerError(f"group_norm: at least 2 dimensions are needed, found {input.ndim}")
     size = ops.size(input)
     # The language has no starred elements in lists.
     check_batch([size[0] * size[1] // num_groups, num_groups] + size[2:])  # noqa: RUF005
@@ -88,7 +89,7 @@ def group_norm(
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """x over ``(k + alpha * mean of squares of size neighbouring channels) ** beta``."""
     if input.ndim < 3:
-        raise ValueError(f"local_response_norm: at least 3 dimensions are needed, found {input.ndim}")
+        raise LayerError(f"local_response_norm: at least 3 dimensions are needed, found {input.ndim}")
     if ops.numel(input) == 0:
         return input
     shape = ops.size(input)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpujit import ops
 from gpujit.nn.typing import BooleanDispatch, BroadcastingList1, BroadcastingList2, BroadcastingList3, Tensor
+from gpujit.support.errors import LayerError
 
 
 def _max_pool1d(
@@ -96,10 +97,10 @@ max_pool3d = BooleanDispatch("max_pool3d", "return_indices", 6, False, max_pool3
 
 
 def sizes_or_input(sizes: list[int], input: list[int]) -> list[int]:
-    """``sizes``, those that are None taken from the last sizes of the input. Raises ValueError for too many."""
+    """``sizes``, those that are None taken from the last sizes of the input. Raises LayerError for too many."""
     # The language's lists have no elements None where ints are declared; only Python's callers give them.
     if len(input) <= len(sizes):
-        raise ValueError(f"an input of more than {len(sizes)} dimensions is needed, found one of size {input}")
+        raise LayerError(f"an input of more than {len(sizes)} dimensions is needed, found one of size {input}")
     found: list[int] = []
     for i, size in enumerate(sizes):
         if size is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpujit import ops
 from gpujit.nn.typing import BooleanDispatch, BroadcastingList1, BroadcastingList2, BroadcastingList3, Tensor
+from gpujit.support.errors import LayerError
 
 
 def _fractional_sizes(
@@ -12,7 +13,7 @@ def _fractional_sizes(
     if output_size is not None:
         return output_size
     if output_ratio is None:
-        raise ValueError("fractional_max_pool: output_size or output_ratio is needed")
+        raise LayerError("fractional_max_pool: output_size or output_ratio is needed")
     sizes: list[int] = []
     for i in range(spatial):
         sizes.append(int(input.shape[input.ndim - spatial + i] * output_ratio[i]))
@@ -96,7 +97,7 @@ def unpool_sizes(
 ) -> list[int]:
     """The spatial sizes that max unpooling gives: ``output_size``'s last ones, checked, or those that fit exactly.
 
-    Raises ValueError when ``output_size`` is further than one stride from those.
+    Raises LayerError when ``output_size`` is further than one stride from those.
     """
     spatial = len(kernel_size)
     exact: list[int] = []
@@ -106,10 +107,10 @@ def unpool_sizes(
         return exact
     wanted = output_size[2:] if len(output_size) == spatial + 2 else output_size
     if len(wanted) != spatial:
-        raise ValueError(f"max_unpool: output_size needs {spatial} or {spatial + 2} elements, found {output_size}")
+        raise LayerError(f"max_unpool: output_size needs {spatial} or {spatial + 2} elements, found {output_size}")
     for i in range(spatial):
         if wanted[i] <= exact[i] - stride[i] or wanted[i] >= exact[i] + stride[i]:
-            raise ValueError(f"max_unpool: output_size {wanted} is too far from {exact}")
+            raise LayerError(f"max_unpool: output_size {wanted} is too far from {exact}")
     return wanted
 
 

@@ -6,6 +6,7 @@ import math
 
 from gpujit import ops
 from gpujit.nn.typing import BroadcastingList2, Tensor, overloads
+from gpujit.support.errors import LayerError
 
 
 # What a call of interpolate may give for sizes and factors.
@@ -75,17 +76,17 @@ def interpolate(
         align_corners: whether the corner points of input and output lie on each other; not for nearest and area.
         recompute_scale_factor: take the factor from the sizes, rounded down.
         antialias: smooth before shrinking; bilinear, bicubic and lanczos only.
-    Raises ValueError for settings that do not go together.
+    Raises LayerError for settings that do not go together.
     """
     spatial = input.ndim - 2
     plain = mode == "nearest" or mode == "nearest-exact" or mode == "area"
     if plain and align_corners is not None:
-        raise ValueError(f"interpolate: align_corners has no meaning for mode {mode}")
+        raise LayerError(f"interpolate: align_corners has no meaning for mode {mode}")
     corners = False
     if align_corners is not None:
         corners = align_corners
     if size is not None and scale_factor is not None:
-        raise ValueError("interpolate: give size or scale_factor, not both")
+        raise LayerError("interpolate: give size or scale_factor, not both")
     output_size: list[int] | None = None
     factors: list[float] | None = None
     if size is not None:
@@ -94,16 +95,16 @@ def interpolate(
         else:
             output_size = list(size)
         if len(output_size) != spatial:
-            raise ValueError(f"interpolate: size needs {spatial} numbers, found {len(output_size)}")
+            raise LayerError(f"interpolate: size needs {spatial} numbers, found {len(output_size)}")
         if recompute_scale_factor is not None and recompute_scale_factor:
-            raise ValueError("interpolate: with a size there is no scale_factor to recompute")
+            raise LayerError("interpolate: with a size there is no scale_factor to recompute")
     elif scale_factor is not None:
         if isinstance(scale_factor, (float, int)):
             given = [float(scale_factor) for _ in range(spatial)]
         else:
             given = [float(factor) for factor in scale_factor]
         if len(given) != spatial:
-            raise ValueError(f"interpolate: scale_factor needs {spatial} numbers, found {len(given)}")
+            raise LayerError(f"interpolate: scale_factor needs {spatial} numbers, found {len(given)}")
         recompute = mode == "area"
         if recompute_scale_factor is not None and recompute_scale_factor:
             recompute = True
@@ -112,9 +113,9 @@ def interpolate(
         else:
             factors = given
     else:
-        raise ValueError("interpolate: size or scale_factor is needed")
+        raise LayerError("interpolate: size or scale_factor is needed")
     if antialias and not (input.ndim == 4 and (mode == "bilinear" or mode == "bicubic" or mode == "lanczos")):
-        raise ValueError("interpolate: antialias is for 4-dim inputs and modes bilinear, bicubic and lanczos")
+        raise LayerError("interpolate: antialias is for 4-dim inputs and modes bilinear, bicubic and lanczos")
 
     if mode == "nearest":
         if spatial == 1:
@@ -152,7 +153,7 @@ def interpolate(
         return ops.upsample_trilinear3d(input, output_size, corners, factors)
     elif mode == "lanczos" and antialias:
         return ops._upsample_lanczos2d_aa(input, output_size, corners, factors)
-    raise ValueError(f"interpolate: mode {mode} does not go with an input of {input.ndim} dimensions")
+    raise LayerError(f"interpolate: mode {mode} does not go with an input of {input.ndim} dimensions")
 
 
 def upsample(
@@ -166,6 +167,16 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
+def upsample_nearest(input: Tensor, size: list[int] | None = None, scale_factor: list[float] | None = None) -> Tensor:
+    """Each pixel repeated; an older name of ``interpolate`` in mode nearest."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(input: Tensor, size: list[int] | None = None, scale_factor: list[float] | None = None) -> Tensor:
+    """Bilinear with corners on each other; an older name of ``interpolate`` in that mode."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
 def grid_sample(
     input: Tensor,
     grid: Tensor,
@@ -175,7 +186,7 @@ def grid_sample(
 ) -> Tensor:
     """The input's values at the points of ``grid``, whose last dimension holds x, y (and z) from -1 to 1.
 
-    Raises ValueError for unknown modes: bilinear, nearest, bicubic; zeros, border, reflection.
+    Raises LayerError for unknown modes: bilinear, nearest, bicubic; zeros, border, reflection.
     """
     if mode == "bilinear":
         interpolation = 0
@@ -184,7 +195,7 @@ def grid_sample(
     elif mode == "bicubic":
         interpolation = 2
     else:
-        raise ValueError(f"grid_sample: mode must be bilinear, nearest or bicubic, found {mode}")
+        raise LayerError(f"grid_sample: mode must be bilinear, nearest or bicubic, found {mode}")
     if padding_mode == "zeros":
         padding = 0
     elif padding_mode == "border":
@@ -192,7 +203,7 @@ def grid_sample(
     elif padding_mode == "reflection":
         padding = 2
     else:
-        raise ValueError(f"grid_sample: padding_mode must be zeros, border or reflection, found {padding_mode}")
+        raise LayerError(f"grid_sample: padding_mode must be zeros, border or reflection, found {padding_mode}")
     corners = False
     if align_corners is not None:
         corners = align_corners

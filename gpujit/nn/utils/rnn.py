@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from gpujit import ops
 from gpujit.nn.typing import Tensor
+from gpujit.support.errors import LayerError
 
 
 class PackedSequence(NamedTuple):
@@ -36,7 +37,7 @@ def pack_padded_sequence(
 
     ``lengths`` are the sequences', longest first; in any order without ``enforce_sorted``.
     """
-    counts = ops.as_tensor(lengths, dtype="int64") if isinstance(lengths, (list, tuple)) else lengths
+    counts = ops.tensor(list(lengths)) if isinstance(lengths, (list, tuple)) else lengths
     if enforce_sorted:
         data, batch_sizes = ops._pack_padded_sequence(input, counts, batch_first)
         return PackedSequence(data, batch_sizes, None, None)
@@ -51,12 +52,12 @@ def pad_packed_sequence(
 ) -> tuple[Tensor, Tensor]:
     """Padded sequences and their lengths, in their first order. ``total_length`` is the length to pad to.
 
-    Raises ValueError when ``total_length`` is below the longest sequence's.
+    Raises LayerError when ``total_length`` is below the longest sequence's.
     """
     longest = sequence.batch_sizes.shape[0]
     if total_length is not None:
         if total_length < longest:
-            raise ValueError(f"pad_packed_sequence: total_length {total_length} is below the longest one's {longest}")
+            raise LayerError(f"pad_packed_sequence: total_length {total_length} is below the longest one's {longest}")
         longest = total_length
     padded, lengths = ops._pad_packed_sequence(sequence.data, sequence.batch_sizes, batch_first, padding_value, longest)
     order = sequence.unsorted_indices
@@ -83,7 +84,7 @@ def pad_sequence(
             margins.append(0)
             margins.append(gap)
         else:
-            raise ValueError(f"pad_sequence: padding_side must be left or right, found {padding_side}")
+            raise LayerError(f"pad_sequence: padding_side must be left or right, found {padding_side}")
         padded.append(ops.pad(sequence, margins, "constant", padding_value))
     return ops.stack(padded, 0 if batch_first else 1)
 
@@ -102,8 +103,7 @@ def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> Packe
     lengths: list[int] = []
     for sequence in sequences:
         lengths.append(sequence.shape[0])
-    counts = ops.tensor(lengths, dtype="int64")
-    return pack_padded_sequence(pad_sequence(sequences), counts, False, enforce_sorted)
+    return pack_padded_sequence(pad_sequence(sequences), ops.tensor(lengths), False, enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:

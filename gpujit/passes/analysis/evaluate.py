@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir import types as T
-from gpujit.ir.dtypes import code_of, is_tensor_dtype
+from gpujit.ir.dtypes import code_of, is_tensor_dtype, numpy_dtype
 from gpujit.ir.graph import Node
 from gpujit.ir.values import Device, EnumValue, is_int64, namedtuple_class
 from gpujit.ir.verify import holds
@@ -116,7 +116,8 @@ def _is_affordable(op: Op, args: Sequence[Any]) -> bool:
             continue
         if each.shape is None or None in each.shape:
             return op.kind in ("view", "pointwise") and sizes < LARGE // 64
-        wanted += prod(s for s in each.shape if s is not None) * 8
+        size = 8 if each.dtype is None else numpy_dtype(each.dtype).itemsize
+        wanted += prod(s for s in each.shape if s is not None) * size
     return wanted <= max(LARGE, GROWTH * 8 * elements)
 
 

@@ -1,8 +1,9 @@
 """``softmax(Q K^T * scale + mask) V`` written out in parts, made one ``aten::scaled_dot_product_attention``.
 
 Recognised are the forms in which libraries of models write it: ``matmul``, ``bmm`` or ``baddbmm``; the scale by ``mul``
-or ``div`` on the query, the key or the scores; a mask that is added, or filled in by ``masked_fill`` or ``where``;
-casts around the softmax; dropout outside training.
+or ``div`` on the query, the key or the scores; masks that are added, or filled in by ``masked_fill`` or ``where``;
+casts around the softmax; views that split and join leading dims of the scores, as masks of windows need them; dropout
+outside training.
 
 The fused operator gives zeros for a row whose keys are all hidden by minus infinity, where softmax gives NaN. So a mask
 is taken only when it is known to hold finite numbers, or to be a constant that leaves each row a key.
@@ -10,8 +11,11 @@ is taken only when it is known to hold finite numbers, or to be a constant that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
+import ml_dtypes
 import numpy as np
 
 from gpujit.ir import types as T
@@ -20,7 +24,7 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.base import declined, graph_pass
 from gpujit.passes.nodes import constant_before, insert_op, replace_node
-from gpujit.passes.peephole.bounds import is_finite
+from gpujit.passes.peephole.bounds import bounds_of, is_finite
 from gpujit.passes.peephole.facts import (
     NOT_CONSTANT,
     constant_of,
@@ -28,6 +32,7 @@ from gpujit.passes.peephole.facts import (
     full_name,
     has_dtype,
     is_int,
+    known_shape,
     number_of,
     rank_of,
     remove_unread,
@@ -58,10 +63,10 @@ def fuse_attention(graph: Graph) -> bool:
 
 @dataclass(slots=True)
 class _Attention:
-    """What the parts compute: ``scale`` times query and key, and one mask or two.
+    """What the parts compute: ``scale`` times query and key, and masks.
 
-    ``added`` is added to the scores. ``hiding`` is bool and hides the keys where it is equal to ``hidden``: their
-    scores become ``fill``, before the other mask is added when ``hides_first``.
+    All of ``added`` are added to the scores. ``hiding`` is bool and hides the keys where it is equal to ``hidden``:
+    their scores become ``fill``, before the other masks are added when ``hides_first``.
     """
 
     query: Value
@@ -69,8 +74,8 @@ class _Attention:
     value: Value
     key_is_transposed: bool = True
     scale: float = 1.0
-    added: Value | None = None
-    hiding: Value | None = None
+    added: list[_Mask] = field(default_factory=list)
+    hiding: _Mask | None = None
     hidden: bool = True
     fill: float = 0.0
     hides_first: bool = False
@@ -78,6 +83,28 @@ class _Attention:
     factors: list[Value] = field(default_factory=list)
     # All nodes of the pattern whose results nobody else may read, last one first.
     parts: list[Node] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Mask:
+    """A tensor that fits the scores, once it is seen through ``views``: (operator, sizes), the first one first."""
+
+    value: Value
+    views: list[tuple[str, list[int]]] = field(default_factory=list)
+
+    @property
+    def sizes(self) -> tuple[int | None, ...] | None:
+        """Its shape as the scores see it."""
+        return tuple(self.views[-1][1]) if self.views else shape_of(self.value)
+
+    def before(self, node: Node) -> Value:
+        """The value that fits the scores."""
+        found = self.value
+        for name, sizes in self.views:
+            list_ = constant_before(node, list(sizes), T.ListType(T.INT))
+            rest = (constant_before(node, False, T.BOOL),) if name == "aten::expand" else ()
+            found = insert_op(node, name, (found, list_, *rest), node)
+        return found
 
 
 def _softmax_of(value: Value) -> Node | None:
@@ -152,6 +179,12 @@ def _match_scores(found: _Attention, value: Value, alias: AliasAnalysis, dtype: 
         name = full_name(node) or ""
         if name in _MATMULS:
             return _match_product(found, node.inputs[0], node.inputs[1], alias)
+        if name in _VIEWS:
+            fault = _look_through(found, node)
+            if fault is not None:
+                return fault
+            value = node.inputs[0]
+            continue
         if name == "aten::baddbmm":
             return _match_baddbmm(found, node, alias)
         step = _step(found, node, name)
@@ -178,24 +211,70 @@ def _step(found: _Attention, node: Node, name: str) -> Value | str:
         a, b = node.inputs[:2]
         if not _leads_to_product(a):
             a, b = b, a
-        if found.added is not None:
-            return "there are two masks that are added"
-        found.added = b
+        found.added.append(_Mask(b))
         # What is met first on the way back comes after the mask.
         return "the mask is scaled as well" if scaled else a
     if name in _FILLS:
         if found.hiding is not None:
             return "there are two masks that hide"
         scores, mask, fill, found.hidden = _FILLS[name]
-        found.hides_first = found.added is not None
+        found.hides_first = bool(found.added)
         number = number_of(node.inputs[fill])
         if number is NOT_CONSTANT or isinstance(number, complex):
             return "hidden scores become what is no constant"
-        found.hiding, found.fill = node.inputs[mask], float(number)
+        found.hiding, found.fill = _Mask(node.inputs[mask]), float(number)
         if scaled and not (found.fill == -np.inf and found.scale > 0 and not found.factors):
             return "the mask is scaled as well"
         return node.inputs[scores]
     return f"the scores come from {node.kind}"
+
+
+_VIEWS = frozenset(("aten::view", "aten::reshape", "aten::_unsafe_view", "aten::unsqueeze", "aten::squeeze.dim"))
+
+
+def _look_through(found: _Attention, node: Node) -> str | None:
+    """Go back over a view that splits or joins leading dims: masks met so far are seen as what is before it."""
+    inner, outer = known_shape(node.inputs[0]), known_shape(node.output)
+    if inner is None or outer is None or inner[-2:] != outer[-2:] or min(len(inner), len(outer)) < 2:
+        return f"the scores are viewed from {node.inputs[0].type} as {node.output.type}"
+    for mask in (*found.added, *([] if found.hiding is None else [found.hiding])):
+        sizes = mask.sizes
+        if sizes is None or len(sizes) > len(outer) or None in sizes:
+            return f"the mask is {mask.value.type}, its shape has to be known"
+        views = _views_of_mask([n for n in sizes if n is not None], outer, inner)
+        if views is None:
+            return f"a mask of type {mask.value.type} cannot be seen as the scores before they were viewed"
+        mask.views += views
+    return None
+
+
+def _views_of_mask(
+    sizes: Sequence[int], outer: Sequence[int], inner: Sequence[int]
+) -> list[tuple[str, list[int]]] | None:
+    """The views that make a mask for scores of the sizes ``outer`` one for ``inner``; None when there are none."""
+    sizes = [1] * (len(outer) - len(sizes)) + list(sizes)
+    expanded, seen = list(sizes), []
+    i = j = 0
+    while i < len(outer) and j < len(inner):
+        # The fewest dims of both that hold the same number of elements.
+        first, start, have, want = i, j, outer[i], inner[j]
+        i, j = i + 1, j + 1
+        while have != want:
+            if have < want and i < len(outer):
+                have, i = have * outer[i], i + 1
+            elif want < have and j < len(inner):
+                want, j = want * inner[j], j + 1
+            else:
+                return None
+        if all(n == 1 for n in sizes[first:i]):
+            seen += [1] * (j - start)
+        else:
+            expanded[first:i] = outer[first:i]
+            seen += inner[start:j]
+    if prod(outer[i:]) != 1 or prod(inner[j:]) != 1:
+        return None
+    views = [] if expanded == sizes else [("aten::expand", expanded)]
+    return [*views, ("aten::reshape", [*seen, *inner[j:]])]
 
 
 _SCALES = frozenset(("aten::mul.Tensor", "aten::mul.Scalar", "aten::div.Tensor", "aten::div.Scalar"))
@@ -221,7 +300,7 @@ def _leads_to_product(value: Value) -> bool:
     while (name := full_name(value.node)) not in _MATMULS and name != "aten::baddbmm":
         if name in _FILLS:
             value = value.node.inputs[_FILLS[name][0]]
-        elif name in _SCALES or name in _UNCHANGED:
+        elif name in _SCALES or name in _UNCHANGED or name in _VIEWS:
             value = value.node.inputs[0]
         elif name == "aten::add.Tensor":
             a, b = value.node.inputs[:2]
@@ -249,9 +328,9 @@ def _match_baddbmm(found: _Attention, node: Node, alias: AliasAnalysis) -> str |
         return "the product is scaled by what is no constant"
     # With beta=0 what is added counts for nothing, not even its NaNs.
     if number_of(beta) != 0:
-        if number_of(beta) != 1 or found.scale != 1.0 or found.factors or found.added is not None:
-            return "the mask is scaled as well, or there are two masks"
-        found.added = added
+        if number_of(beta) != 1 or found.scale != 1.0 or found.factors:
+            return "the mask is scaled as well"
+        found.added.append(_Mask(added))
     found.scale *= float(factor)
     return _match_product(found, query, key, alias)
 
@@ -295,39 +374,48 @@ def _check(found: _Attention, scores: Value, alias: AliasAnalysis, dtype: np.dty
             return f"the scores are scaled by {factor.type}, which may not be one number for each row"
         if not has_dtype(factor, dtype) or alias.is_written(factor):
             return f"the scores are scaled by {factor.type}, which may be written or have another dtype"
-    for mask in (found.added, found.hiding):
-        fault = None if mask is None else _fault_of_mask(mask, scores, alias)
+    for mask in (*found.added, *([] if found.hiding is None else [found.hiding])):
+        fault = _fault_of_mask(mask, scores, alias)
         if fault is not None:
             return fault
-    if found.added is not None:
-        if not has_dtype(found.added, dtype):
-            return f"the mask is {found.added.type}, the values {found.value.type}"
-        if not is_finite(found.added, alias):
+    for mask in found.added:
+        if not has_dtype(mask.value, dtype):
+            return f"the mask is {mask.value.type}, the values {found.value.type}"
+        if not is_finite(mask.value, alias):
             return "the mask may hide all keys of a row by minus infinity"
+    if len(found.added) > 1 and not _stay_finite(found.added, alias, dtype):
+        return "the masks together may hide all keys of a row by minus infinity"
     return None if found.hiding is None else _fault_of_hiding(found, found.hiding, dtype)
 
 
-def _fault_of_mask(mask: Value, scores: Value, alias: AliasAnalysis) -> str | None:
-    if alias.is_written(mask):
+def _stay_finite(masks: Sequence[_Mask], alias: AliasAnalysis, dtype: np.dtype) -> bool:
+    """Whether the sum of masks is known to overflow nowhere."""
+    bounds = [b for m in masks if (b := bounds_of(m.value, alias)) is not None]
+    largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+    return len(bounds) == len(masks) and all(abs(sum(ends)) < largest for ends in zip(*bounds, strict=True))
+
+
+def _fault_of_mask(mask: _Mask, scores: Value, alias: AliasAnalysis) -> str | None:
+    if alias.is_written(mask.value):
         return "the mask may be written"
-    sizes, wanted = shape_of(mask), shape_of(scores)
+    sizes, wanted = mask.sizes, shape_of(scores)
     if sizes is None or wanted is None or not 0 < len(sizes) <= len(wanted):
-        return f"the mask is {mask.type}, its shape has to be known"
+        return f"the mask is {mask.value.type}, its shape has to be known"
     for have, want in zip(reversed(sizes), reversed(wanted), strict=False):
         if have != 1 and (have is None or have != want):
-            return f"a mask of type {mask.type} may not fit scores of type {scores.type}"
+            return f"a mask of type {mask.value.type} may not fit scores of type {scores.type}"
     return None
 
 
-def _fault_of_hiding(found: _Attention, mask: Value, dtype: np.dtype) -> str | None:
-    if not has_dtype(mask, BOOL_):
-        return f"the mask is {mask.type} and no bool tensor"
+def _fault_of_hiding(found: _Attention, mask: _Mask, dtype: np.dtype) -> str | None:
+    if not has_dtype(mask.value, BOOL_):
+        return f"the mask is {mask.value.type} and no bool tensor"
     lowest = float(np.finfo(dtype).min) if dtype.kind == "f" else -np.inf
     if found.fill > lowest:
         return f"hidden scores become {found.fill}, which may be more than another score"
     if found.hides_first and found.fill != -np.inf:
         return "another mask is added to scores that are hidden"
-    if _leaves_keys(mask, found.hidden):
+    if _leaves_keys(mask.value, found.hidden):
         return None
     if found.fill == -np.inf or dtype != FLOAT32:
         return "the mask may hide all keys of a row"
@@ -373,14 +461,18 @@ def _replace(node: Node, found: _Attention) -> None:
 
 
 def _mask_before(node: Node, found: _Attention) -> Value:
-    """One mask for both: bool where keys are only hidden, else numbers that are added."""
+    """One mask for all: bool where keys are only hidden, else numbers that are added."""
+    added = [mask.before(node) for mask in found.added]
+    # The one met last was added first.
+    total = added.pop() if added else None
+    while added and total is not None:
+        total = insert_op(node, "aten::add.Tensor", (total, added.pop(), constant_before(node, 1, T.INT)), node)
     if found.hiding is None:
-        return constant_before(node, None, T.NONE) if found.added is None else found.added
-    if found.added is None and _leaves_keys(found.hiding, found.hidden):
-        return insert_op(node, "aten::logical_not", (found.hiding,), node) if found.hidden else found.hiding
+        return constant_before(node, None, T.NONE) if total is None else total
+    hiding = found.hiding.before(node)
+    if total is None and _leaves_keys(found.hiding.value, found.hidden):
+        return insert_op(node, "aten::logical_not", (hiding,), node) if found.hidden else hiding
     fill = constant_before(node, found.fill, T.FLOAT)
-    other = constant_before(node, 0.0, T.FLOAT) if found.added is None else found.added
-    form = "Scalar" if found.added is None else "ScalarSelf" if found.hidden else "ScalarOther"
-    return insert_op(
-        node, f"aten::where.{form}", (found.hiding, *((fill, other) if found.hidden else (other, fill))), node
-    )
+    other = constant_before(node, 0.0, T.FLOAT) if total is None else total
+    form = "Scalar" if total is None else "ScalarSelf" if found.hidden else "ScalarOther"
+    return insert_op(node, f"aten::where.{form}", (hiding, *((fill, other) if found.hidden else (other, fill))), node)

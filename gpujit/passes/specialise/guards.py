@@ -41,6 +41,11 @@ class TensorSpec:
 
     def fits(self, value: Any) -> bool:
         """Whether a run-time value is such a tensor."""
+        known = self.type
+        if type(value) is np.ndarray and known.dtype is not None and known.device is None:
+            # What ``spec_of`` says of an array is its dtype and shape; this is asked on each call.
+            dtype = BY_CODE[known.dtype].dtype
+            return not self.layout and value.shape == known.shape and dtype is not None and bool(value.dtype == dtype)
         return spec_of(value) == self
 
 
@@ -191,6 +196,13 @@ class Guard:
 
     def __str__(self) -> str:
         return f"{self.path} is {self.spec}"
+
+    def holds(self, values: Sequence[Any]) -> bool:
+        """Whether the fact holds for these inputs."""
+        try:
+            return self.spec.fits(self.find(values))
+        except (LookupError, AttributeError):
+            return False
 
     def check(self, values: Sequence[Any]) -> str | None:
         """Why the fact does not hold for these inputs; None when it does."""

@@ -376,8 +376,34 @@ def test_a_traced_function_that_is_called_in_a_trace_stays_a_function():
         gpujit.trace(lambda x: inner(x), (X,))
 
 
+def test_a_scripted_function_that_is_called_in_a_trace():
+    seen = []
+
+    def function(x):
+        seen.append(gpujit.is_tracing())
+        return until_small(x * 2, limit=5) + 1
+
+    scripted_call = gpujit.trace(function, (X,))
+    assert "prim::CallFunction" in kinds(scripted_call)
+    assert not len(scripted_call.trace_report)
+    large = Y * 100
+    expected = large * 2
+    while np.abs(expected).sum() > 5:
+        expected = expected / 2
+    assert np.allclose(scripted_call(large), expected + 1)
+    assert True in seen
+    assert not gpujit.is_tracing()
+
+
+@gpujit.script_if_tracing
+def until_small(x: gpujit.Tensor, limit: float, factor: float = 2.0) -> gpujit.Tensor:
+    while float(x.abs().sum()) > limit:
+        x = x / factor
+    return x
+
+
 def test_a_traced_function_as_a_module():
-    module = gpujit.trace(lambda x: np.exp(x) + x.shape[0], (X,)).as_module()
+    module = gpujit.trace(lambda x: np.exp(x) + x.shape[0], (X,))._as_module()
     assert np.allclose(module(Y), np.exp(Y) + 5)
     verify(module.graph)
 
@@ -385,7 +411,7 @@ def test_a_traced_function_as_a_module():
 def test_what_has_a_graph_already_comes_back_as_it_is():
     traced = gpujit.trace(lambda x: x + 1, (X,))
     assert gpujit.trace(traced, (X,)) is traced
-    module = traced.as_module()
+    module = traced._as_module()
     assert gpujit.trace(module, (X,)) is module
 
 

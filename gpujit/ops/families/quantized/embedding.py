@@ -6,8 +6,9 @@ smallest value: ``real = q * step + smallest``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +32,11 @@ class EmbeddingPackedParams:
 
     weight: QTensor
     bits: int = 8
+
+    # What programs call on such objects.
+    script_methods: ClassVar[dict[str, Callable[[Any], Any]]] = {
+        "unpack": lambda p: p.weight, "bit_rate": lambda p: p.bits, "version": lambda p: 1,
+    }  # fmt: skip
 
     @property
     def state(self) -> tuple[Any, ...]:

@@ -6,11 +6,11 @@ float64. Only the step back to 8 bits rounds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -75,6 +75,11 @@ class LinearPackedParams(_Weight):
     weight: Any
     bias: Array | None = None
 
+    # What programs call on such objects.
+    script_methods: ClassVar[dict[str, Callable[[Any], Any]]] = {
+        "unpack": lambda p: (p.weight, p.bias), "bias": lambda p: p.bias,
+    }  # fmt: skip
+
     @property
     def state(self) -> tuple[Any, Array | None]:
         """What an archive stores."""
@@ -93,6 +98,13 @@ class ConvPackedParams(_Weight):
     groups: int
     output_padding: tuple[int, ...] = ()
     transpose: bool = False
+
+    script_methods: ClassVar[dict[str, Callable[[Any], Any]]] = {
+        "unpack": lambda p: (p.weight, p.bias), "weight": lambda p: p.weight, "bias": lambda p: p.bias,
+        "stride": lambda p: list(p.stride), "padding": lambda p: list(p.padding),
+        "dilation": lambda p: list(p.dilation), "groups": lambda p: p.groups, "transpose": lambda p: p.transpose,
+        "output_padding": lambda p: list(p.output_padding or (0,) * len(p.stride)),
+    }  # fmt: skip
 
     @property
     def state(self) -> tuple[Any, ...]:

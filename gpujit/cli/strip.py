@@ -1,0 +1,35 @@
+"""``gpujit strip FILE -o OUT``: an archive without debug tables and the paths in them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+from gpujit.cli.output import safe, size_text
+from gpujit.serialization.strip import strip
+
+NAME = "strip"
+HELP = "copy an archive without its debug tables, which hold source lines and paths of the machine it was made on"
+EXAMPLES = """examples:
+  gpujit strip model.pt -o small.pt
+  gpujit strip model.pt -o model.pt"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", help="a TorchScript archive")
+    command.add_argument("-o", "--output", required=True, metavar="OUT", help="where to write; may be FILE itself")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    before = os.path.getsize(arguments.file) if os.path.isfile(arguments.file) else 0
+    tables, size = strip(arguments.file, arguments.output)
+    after = os.path.getsize(arguments.output)
+    facts = {
+        "file": arguments.output, "tables": tables, "table_bytes": size, "bytes_before": before, "bytes_after": after,
+    }  # fmt: skip
+    if arguments.json:
+        print(json.dumps(facts))
+    else:
+        print(f"{safe(arguments.output)}: {tables} tables left out, {size_text(before)} -> {size_text(after)}")
+    return 0

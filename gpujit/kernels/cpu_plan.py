@@ -1,0 +1,231 @@
+"""Which nest a call gets: by rules, from the program, the strides and the sizes.
+
+Dims that lie in memory as one are merged first, so that a contiguous call of any rank runs the kernel of one dim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpujit.kernels.cpu_nest import (
+    ANY,
+    BY_RULE,
+    EVALUATED,
+    ONE,
+    SAME,
+    SEGMENTS,
+    STEPS,
+    Nest,
+    NestCall,
+    Tile,
+)
+from gpujit.kernels.schedule import (
+    Access,
+    Strides,
+    accesses,
+    collapse,
+    is_even,
+    lane_dim,
+    moves,
+    offset_at_zero,
+)
+from gpujit.kernels.tile import Compute, Const, Load, Reduce, Store, TileProgram, operands_of
+
+# Elements of a chunk when lanes lie along a dim whose neighbours are far apart in memory, and when they do not.
+CHUNK_FAR, CHUNK = 512, 16_384
+# Vectors computed side by side, and how many of their values may be alive at a time.
+MAX_UNROLL, REGISTERS = 4, 28
+# Bytes of a call from which on results are written past the caches, which saves reading what is overwritten. When two
+# kernels worked on each other's results of 16 MB that cost 14 %; of 32 MB it gained 35 %.
+STREAMED = 32 << 20
+# The same where squares are turned, whose lines are written far from each other.
+STREAMED_TURNED = 8 << 20
+# Rows are cut that are fewer than FEW_ROWS, and LONG_ROW elements long.
+FEW_ROWS, LONG_ROW = 8, 1 << 16
+# Elements of a row from which on a maximum and a sum of exponentials take one run. Shorter rows gain nothing, since a
+# processor's own cache holds them.
+ONLINE = 1 << 17
+# Rows shorter than this have lanes across rows instead, when there are enough rows.
+SHORT_ROW = 12
+
+
+def plan_nest(
+    program: TileProgram,
+    inputs: Sequence[Strides],
+    outputs: Sequence[Strides],
+    sizes: Sequence[int],
+    params: Sequence[int],
+    floats: int,
+    tile: Tile = BY_RULE,
+) -> NestCall:
+    """The nest for arrays of these strides (in elements) on a machine whose registers hold ``floats`` float32.
+
+    ``tile`` overrules what the rules would choose; its lane is a dim of the merged program.
+    """
+    merged = collapse(program, inputs, outputs, sizes).with_a_dim
+    p, sizes, ins, outs = merged.program, merged.sizes, merged.inputs, merged.outputs
+    found = accesses(p, ins, outs, sizes, params)
+    lane = _lane(p, found, sizes) if tile.lane is None else tile.lane
+    items = moves(p)
+    classes = tuple(_class(i, a, lane) for i, a in zip(items, found, strict=True))
+    width, unroll = _width(p, floats), 1
+    nest = Nest(p, lane, classes, width, unroll)
+    unroll, turned = tile.unroll or _unroll(nest, sizes[lane]), _turned(nest, found, sizes)
+    streams = _streams(nest, found, sizes, STREAMED if turned is None else STREAMED_TURNED)
+    online = sizes[lane] >= ONLINE and _sums_exponentials(nest)
+    nest = Nest(p, lane, classes, width, unroll, turned, streams, _is_segmented(nest, sizes), online)
+    words: list[int] = [0] * len(p.inputs) + [0] * len(p.outputs)
+    far = any(c[0] == STEPS for c in classes)
+    chunk = nest.width * nest.unroll if nest.across_rows else tile.chunk or (CHUNK_FAR if far else CHUNK)
+    words += [0, 0, chunk, nest.scratch_bytes(sizes), 0, *sizes, *params]
+    for item, access in zip(items, found, strict=True):
+        first = offset_at_zero(item, ins, outs, sizes, params) if is_even(item, access) else 0
+        words += [first, *(int(s or 0) for s in access.steps)]
+    words += [s for group in (ins, outs) for strides in group for s in strides]
+    tasks = 1
+    for d in nest.task_dims:
+        tasks *= sizes[d]
+    if nest.turned is not None:
+        tasks = tasks // sizes[nest.turned] * -(-sizes[lane] // width)
+    elif nest.segmented:
+        tasks *= SEGMENTS
+    elif nest.is_chunked:
+        tasks *= -(-sizes[lane] // chunk)
+    points = 1
+    for n in sizes:
+        points *= n
+    return NestCall(nest, tuple(sizes), tuple(words), tasks, points * (1 + sum(nest.costs[-1:])))
+
+
+def _lane(program: TileProgram, found: Sequence[Access], sizes: Sequence[int]) -> int:
+    last = program.dims - 1
+    scans = any(isinstance(i, Reduce) and i.is_scan for i in program.body)
+    lane = lane_dim(program, found, sizes)
+    if lane is None:
+        return last
+    if scans:
+        return last
+    if program.rows and lane in program.row_dims:
+        row = 1
+        for d in program.row_dims:
+            row *= sizes[d]
+        outer = [d for d in range(program.dims - program.rows) if sizes[d] >= 4 * SHORT_ROW]
+        if row < SHORT_ROW and outer:
+            return max(outer, key=lambda d: (sizes[d] >= 64, d))
+    return lane
+
+
+def _class(item: Load | Store, access: Access, lane: int) -> str:
+    step = access.steps[lane]
+    if step is None:
+        return ANY
+    kind = ONE if step == 1 else SAME if step == 0 else STEPS
+    return kind if is_even(item, access) else kind + EVALUATED
+
+
+def _width(program: TileProgram, floats: int) -> int:
+    """Lanes: as many as a register holds of the widest numbers computed with."""
+    dtypes = [a.dtype for a in (*program.inputs, *program.outputs)]
+    dtypes += [i.dtype for i in program.body if isinstance(i, Compute)]
+    widest = max((d.itemsize for d in dtypes), default=4)
+    # Half types are computed in float32, and one-byte types rarely stay alone.
+    return max(floats * 4 // max(widest, 4), 1)
+
+
+def _turned(nest: Nest, found: Sequence[Access], sizes: Sequence[int]) -> int | None:
+    """The dim to turn squares along; None when nothing is gained, or the program is not simple enough."""
+    program, width = nest.program, nest.width
+    plain = all(isinstance(i, (Const, Compute)) or (isinstance(i, Load) and i.mask is None) for i in program.body)
+    plain = plain and all(isinstance(e, Store) and e.mask is None for e in program.effects)
+    if program.rows or not plain or width < 4 or sizes[nest.lane] < width:
+        return None
+    if any(c not in (ONE, SAME, STEPS) for c in nest.classes):
+        return None
+    apart = [a for a, c in zip(found, nest.classes, strict=True) if c == STEPS]
+    if not apart or any(a.is_store or program.inputs[a.array].dtype.kind == "b" for a in apart):
+        return None
+    for d in nest.task_dims:
+        if sizes[d] >= width and all(a.steps[d] == 1 for a in apart):
+            return d
+    return None
+
+
+def _streams(nest: Nest, found: Sequence[Access], sizes: Sequence[int], least: int) -> bool:
+    """Whether results are written past the caches: whole vectors of many megabytes, which nobody reads again here."""
+    p = nest.program
+    stores = [e for e in p.effects if isinstance(e, Store)]
+    whole = all(e.mask is None for e in stores) and all(
+        c == ONE for a, c in zip(found, nest.classes, strict=True) if a.is_store
+    )
+    if p.rows or not stores or not whole or nest.width == 1:
+        return False
+    total = 0
+    for access in found:
+        itemsize = (p.outputs if access.is_store else p.inputs)[access.array].dtype.itemsize
+        total += itemsize * math.prod(n for n, step in zip(sizes, access.steps, strict=True) if step != 0)
+    return total >= least
+
+
+def _is_segmented(nest: Nest, sizes: Sequence[int]) -> bool:
+    """Whether rows are cut: few long ones of which each gives some numbers, and nothing at its points."""
+    reduces = [i for i in nest.program.body if isinstance(i, Reduce)]
+    if not reduces or nest.across_rows or nest.nest_dims or sizes[nest.lane] < LONG_ROW:
+        return False
+    if len(nest.passes) != 2 or any(i.is_scan or i.op in ("argmax", "argmin") for i in reduces):
+        return False
+    first, second = nest.passes
+    if first.effects or first.row_effects or second.full or second.effects or second.reduces:
+        return False
+    return math.prod(sizes[d] for d in nest.task_dims) < FEW_ROWS
+
+
+def _sums_exponentials(nest: Nest) -> bool:
+    """Whether the first runs over a row give the maximum of x, then the sum of exp(x - maximum), and nothing else."""
+    p = nest.program
+    if nest.across_rows or nest.nest_dims or len(nest.passes) < 3 or nest.kept:
+        return False
+    first, second = nest.passes[:2]
+    if len(first.reduces) != 1 or len(second.reduces) != 1 or second.row:
+        return False
+    if any((run.effects or run.row_effects) for run in (first, second)):
+        return False
+    (top,), (total,) = first.reduces, second.reduces
+    reduced, summed = p.body[top], p.body[total]
+    assert isinstance(reduced, Reduce) and isinstance(summed, Reduce)
+    e = p.body[summed.operand]
+    below = p.body[e.operands[0]] if isinstance(e, Compute) and e.op == "exp" else None
+    return (
+        (reduced.op, summed.op) == ("max", "sum")
+        and isinstance(below, Compute)
+        and below.op == "sub"
+        and below.operands == (reduced.operand, top)
+    )
+
+
+def _unroll(nest: Nest, length: int) -> int:
+    """Vectors side by side: enough to hide the waits of long chains, as far as registers hold what is alive."""
+    unroll = MAX_UNROLL
+    while unroll > 1 and (nest.width * unroll > length or unroll * _alive(nest) > REGISTERS):
+        unroll //= 2
+    return unroll
+
+
+def _alive(nest: Nest) -> int:
+    """The most values of a vector that are known and still needed at one place."""
+    body = nest.program.body
+    last: dict[int, int] = {}
+    for number, item in enumerate(body):
+        for v in operands_of(item):
+            last[v] = number
+    for effect in nest.program.effects:
+        for v in operands_of(effect):
+            last[v] = len(body)
+    most = 1
+    alive: set[int] = set()
+    for number in range(len(body)):
+        alive = {v for v in alive if last[v] > number}
+        if nest.lane in nest.program.varies[number] and last.get(number, -1) > number:
+            alive.add(number)
+        most = max(most, len(alive))
+    return most
