@@ -19,6 +19,8 @@ _PUBLIC = {
     "StaticModule": "gpujit.static",
     "StaticModuleOptions": "gpujit.static",
     "StaticRuntime": "gpujit.static",
+    "trace": "gpujit.tracing",
+    "trace_module": "gpujit.tracing",
     "script": "gpujit.scripting",
     "script_if_tracing": "gpujit.scripting",
     "CompilationUnit": "gpujit.scripting",
@@ -48,6 +50,9 @@ _PUBLIC = {
     "SaveError": "gpujit.support.errors",
     "ScriptRuntimeError": "gpujit.support.errors",
     "Error": "gpujit.support.errors",
+    "TraceError": "gpujit.support.errors",
+    "TraceCheckError": "gpujit.support.errors",
+    "TracerWarning": "gpujit.support.errors",
 }
 
 # Names of torch.jit that programs use although they are not public there.
@@ -95,7 +100,11 @@ if TYPE_CHECKING:
         OpError,
         SaveError,
         ScriptRuntimeError,
+        TraceCheckError,
+        TraceError,
+        TracerWarning,
     )
+    from gpujit.tracing import trace, trace_module
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,6 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,10 +15,13 @@ from gpujit.api import ScriptModule, _Program, _wrap
 from gpujit.frontend.python_source import modifier, python_function
 from gpujit.frontend.script import COMPILER
 from gpujit.frontend.script_classes import is_interface, is_module_class
+from gpujit.frontend.trace.current import CURRENT
+from gpujit.frontend.trace.methods import method_of
+from gpujit.frontend.trace.numpy_calls import holds_traced
 from gpujit.ir import types as T
-from gpujit.ir.graph import Graph, Value, copy_node
+from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
-from gpujit.ir.schema import Argument, Schema
+from gpujit.ir.schema import Schema
 from gpujit.ir.values import ScriptObject
 from gpujit.passes.inline import inlined
 from gpujit.runtime.values import bind_arguments, convert_attribute
@@ -70,39 +72,33 @@ class ScriptFunction:
 
         return print_function(self._gpujit_function)[0]
 
-    def save(self, f: Any, _extra_files: Mapping[str, Any] | None = None) -> None:
-        """Write the function as an archive: a module whose ``forward`` it is. See ScriptModule.save."""
-        self._as_module().save(f, _extra_files)
-
-    def save_to_buffer(self, _extra_files: Mapping[str, Any] | None = None) -> bytes:
-        """The bytes that ``save`` would write."""
-        return self._as_module().save_to_buffer(_extra_files)
-
-    def _as_module(self) -> ScriptModule:
-        t = T.ClassType("__torch__.PlaceholderModule", is_module=True)
-        t.add_attribute("training", T.BOOL)
-        function = self._gpujit_function
-        graph = Graph("forward")
-        inputs: dict[Value, Value] = {}
-        graph.add_input(t, "self")
-        for value in function.graph.inputs:
-            inputs[value] = graph.add_input(value.type, value.name)
-        for node in function.graph.nodes:
-            copy_node(node, graph.block, inputs)
-        for value in function.graph.outputs:
-            graph.add_output(inputs[value])
-        own = (Argument("self", t, str(t)), *function.schema.arguments)
-        schema = replace(function.schema, name=f"{t.name}.forward", arguments=own)
-        t.methods["forward"] = Function(schema.name, lambda: schema, lambda: graph, function.source)
-        return ScriptModule(ScriptObject(t, [True]), self._program)
-
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function. Tensors may be anything with ``__array__`` or ``__dlpack__``; results are NumPy arrays.
 
         Raises ArgumentError for arguments that do not fit, ScriptRuntimeError or OpError when the program fails.
         """
-        values = bind_arguments(self._gpujit_function.schema, args, kwargs)
-        return _wrap(self._program.run(self._gpujit_function, values), self._program)
+        function = self._gpujit_function
+        run = functools.partial(self._program.run, function)
+        tracer = CURRENT.get()
+        if tracer is not None and holds_traced([*args, kwargs]):
+            # In the trace of another function it stays a function of its own.
+            return tracer.call_function(function, args, kwargs, run)
+        return _wrap(run(bind_arguments(function.schema, args, kwargs)), self._program)
+
+    def _as_module(self) -> ScriptModule:
+        """A module without parameters whose ``forward`` is the function, as archives hold functions."""
+        owner = T.ClassType("__torch__.PlaceholderModule", is_module=True)
+        owner.add_attribute("training", T.BOOL)
+        owner.methods["forward"] = method_of(self._gpujit_function, owner)
+        return ScriptModule(ScriptObject(owner, [True]), self._program)
+
+    def save(self, f: Any, _extra_files: Mapping[str, Any] | None = None) -> None:
+        """Write the function as a TorchScript archive; it is loaded as a module. See ``gpujit.save``."""
+        self._as_module().save(f, _extra_files)
+
+    def save_to_buffer(self, _extra_files: Mapping[str, Any] | None = None) -> bytes:
+        """The bytes that ``save`` writes."""
+        return self._as_module().save_to_buffer(_extra_files)
 
     def __repr__(self) -> str:
         return f"<gpujit.ScriptFunction {self.qualified_name}>"

@@ -104,7 +104,8 @@ def convert(value: Any, t: T.Type) -> Any:
     number.
     """
     if isinstance(t, T.TensorType):
-        if isinstance(value, (bool, int, float, complex, str, list, tuple, dict, type(None))):
+        number = isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
+        if number or isinstance(value, (str, list, tuple, dict, type(None))):
             raise _Misfit(describe(value))
         return as_array(value)
     if t == T.ANY:
