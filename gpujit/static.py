@@ -30,11 +30,11 @@ from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.values import bind_arguments, bind_inputs
 from gpujit.runtime.vm import Interpreter
 from gpujit.runtime.warm import unchanged, warm_up
-from gpujit.static_runtime.module import StaticModule as PlannedGraph
+from gpujit.static_runtime.module import PlannedGraph
 from gpujit.static_runtime.places import facts_of
 from gpujit.static_runtime.planner import planner_of
 from gpujit.static_runtime.report import Benchmark, MemoryReport, NodeTime, results_of
-from gpujit.static_runtime.run import StaticRuntime as Arena
+from gpujit.static_runtime.run import Arena
 from gpujit.static_runtime.steps import Options
 from gpujit.support.errors import ArgumentError, LimitError
 

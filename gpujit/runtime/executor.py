@@ -62,7 +62,7 @@ MAX_TRIES = 3
 
 
 class Runner(Protocol):
-    """What runs a specialised graph in another way than the interpreter: a StaticModule."""
+    """What runs a specialised graph in another way than the interpreter: a PlannedGraph."""
 
     def prepare(self, values: list[Any]) -> None:
         """Have ready whatever a run on such values needs."""

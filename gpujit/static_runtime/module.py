@@ -1,4 +1,4 @@
-"""StaticModule: one specialised graph with planned memory, safe to call from many threads at once."""
+"""PlannedGraph: one specialised graph with planned memory, safe to call from many threads at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpujit.static_runtime.makers import native_step
 from gpujit.static_runtime.native import Maker
 from gpujit.static_runtime.places import Strides, facts_of
 from gpujit.static_runtime.report import Benchmark, MemoryReport, NodeTime, memory_report, results_of
-from gpujit.static_runtime.run import StaticRuntime
+from gpujit.static_runtime.run import Arena
 from gpujit.static_runtime.steps import Options, OutStep, StaticPlan
 from gpujit.static_runtime.tiers import Tier, tiers
 from gpujit.support.config import current
@@ -67,7 +67,7 @@ def not_at_all(work: Callable[[], object]) -> None:
     """Leave it."""
 
 
-class StaticModule:
+class PlannedGraph:
     """A graph whose types say all shapes, ready to be run on inputs of those shapes.
 
     The plan is made at the first run, for the strides of its inputs. Any number of threads may call ``run``: each call
@@ -96,7 +96,7 @@ class StaticModule:
         self._plan: StaticPlan | None = None
         self._plans = 0
         self._is_asked = False
-        self._idle: list[StaticRuntime] | Idle[StaticRuntime] = []
+        self._idle: list[Arena] | Idle[Arena] = []
         self._lock = threading.Lock()
 
     def run(self, values: Sequence[Any], out: Targets | None = None) -> Any:
@@ -119,7 +119,7 @@ class StaticModule:
             if runtime.plan is self._plan:
                 self._idle.append(runtime)
 
-    def run_on(self, runtime: StaticRuntime, values: Sequence[Any], out: Targets | None = None) -> Any:
+    def run_on(self, runtime: Arena, values: Sequence[Any], out: Targets | None = None) -> Any:
         """``run``, on a runtime that the caller keeps (``is_current`` says how long)."""
         try:
             return runtime.run(values) if out is None else self._run_into(runtime, values, out)
@@ -129,7 +129,7 @@ class StaticModule:
             if runtime.surprises:
                 self._learn(runtime)
 
-    def is_current(self, runtime: StaticRuntime) -> bool:
+    def is_current(self, runtime: Arena) -> bool:
         """Whether a runtime is for the plan there is now."""
         return runtime.plan is self._plan
 
@@ -153,15 +153,15 @@ class StaticModule:
                     self._plan = found
         return found
 
-    def runtime(self, values: Sequence[Any]) -> StaticRuntime:
+    def runtime(self, values: Sequence[Any]) -> Arena:
         """A runtime that nobody else uses, made when none is idle."""
         plan = self._plan or self.plan(values)
         check = current().check_plan
         try:
             found = self._idle.pop()
         except IndexError:
-            return StaticRuntime(plan, check=check)
-        return found if found.plan is plan and found.check is check else StaticRuntime(plan, check=check)
+            return Arena(plan, check=check)
+        return found if found.plan is plan and found.check is check else Arena(plan, check=check)
 
     def memory(self) -> Memory:
         """What the plan needs. Raises ArgumentError before the first run."""
@@ -186,7 +186,7 @@ class StaticModule:
     def profile(self, values: Sequence[Any], runs: int = 10) -> list[NodeTime]:
         """The time of each node, the longest first. A look at the clock between native steps is part of it."""
         plan = self.plan(values)
-        runtime = StaticRuntime(plan, profile=True)
+        runtime = Arena(plan, profile=True)
         runtime.run(values)
         runtime.times.clear()
         for _ in range(runs):
@@ -247,7 +247,7 @@ class StaticModule:
 
     def _known(self) -> StaticPlan:
         if self._plan is None:
-            raise ArgumentError("a static module has no plan before its first run")
+            raise ArgumentError("a planned graph has no plan before its first run")
         return self._plan
 
     def _make(self) -> StaticPlan:
@@ -259,7 +259,7 @@ class StaticModule:
             if type(given) is np.ndarray and facts_of(value) == (given.shape, given.dtype):
                 self._strides[f"input {i}"] = given.strides
 
-    def _learn(self, runtime: StaticRuntime) -> None:
+    def _learn(self, runtime: Arena) -> None:
         """See to a plan for the strides that a run met."""
         surprises, runtime.surprises = runtime.surprises, {}
         with self._lock:
@@ -282,11 +282,11 @@ class StaticModule:
                 self._plan = made
                 self._idle = pool(made.arena.size)
 
-    def _no_memory(self, runtime: StaticRuntime) -> LimitError:
+    def _no_memory(self, runtime: Arena) -> LimitError:
         size = runtime.plan.arena.size
         return LimitError(f"there is no memory for the results of a plan whose arena takes {size} bytes")
 
-    def _run_into(self, runtime: StaticRuntime, values: Sequence[Any], out: Targets) -> Any:
+    def _run_into(self, runtime: Arena, values: Sequence[Any], out: Targets) -> Any:
         plan = runtime.plan
         results = results_of(plan.graph)
         if len(results) == len(out):

@@ -18,7 +18,7 @@ from gpujit.static_runtime.steps import Operand, Segment
 from gpujit.support.errors import InternalError, OpError
 
 if TYPE_CHECKING:
-    from gpujit.static_runtime.run import StaticRuntime
+    from gpujit.static_runtime.run import Arena
 
 # A team of nobody but the caller.
 _ALONE = alone()
@@ -27,9 +27,9 @@ _ALONE = alone()
 class NativeRun:
     """A run of native steps as a function of the arrays it is given; it returns the arrays it makes."""
 
-    def __init__(self, runtime: StaticRuntime, segment: Segment) -> None:
+    def __init__(self, runtime: Arena, segment: Segment) -> None:
         # The runtime's code holds this run: a reference back would keep the arena until a collection of cycles.
-        self._runtime: StaticRuntime = proxy(runtime)
+        self._runtime: Arena = proxy(runtime)
         self._segment = segment
         first = sum(len(s.steps) for s in runtime.plan.segments[: segment.number])
         self._functions = address_of(runtime.plan.functions) + 8 * first

@@ -1,4 +1,4 @@
-"""The planner of an executor: what makes static modules of the graphs it specialised."""
+"""The planner of an executor: makes what runs a specialised graph on planned memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node
 from gpujit.runtime.executor import Planner
 from gpujit.runtime.lower import Lowerer
-from gpujit.static_runtime.module import StaticModule, at_once, not_at_all
+from gpujit.static_runtime.module import PlannedGraph, at_once, not_at_all
 from gpujit.static_runtime.steps import Options
 from gpujit.support import background
 
@@ -23,5 +23,5 @@ def planner_of(compile: str, options: Options = Options()) -> Planner:  # noqa: 
 
 def _planned(
     compile: str, options: Options, graph: Graph, programs: Mapping[Node, Lowered], lowerer: Lowerer
-) -> StaticModule:
-    return StaticModule(graph, programs, lowerer, options, replan=_REPLAN[compile])
+) -> PlannedGraph:
+    return PlannedGraph(graph, programs, lowerer, options, replan=_REPLAN[compile])

@@ -1,6 +1,6 @@
 """A runtime: one arena, the blocks of native steps with its addresses, and the plan's code bound to both.
 
-One thread uses a runtime at a time; ``StaticModule`` keeps a pool of them.
+One thread uses a runtime at a time; ``PlannedGraph`` keeps a pool of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INTERPRETER = Interpreter(Lowerer(np))
 _CALLS = (bc.OP1, bc.OP2, bc.OP3, bc.OP, bc.OPM)
 
 
-class StaticRuntime:
+class Arena:
     """One arena and all that points into it.
 
     Args:

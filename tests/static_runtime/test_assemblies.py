@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpujit.runtime.lower import Lowerer
-from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.module import PlannedGraph
 from gpujit.support.config import config
 from tests.static_runtime.help import f32, run_graph
 from tests.static_runtime.test_recurrent import graph_of
@@ -20,7 +20,7 @@ def check(name: str, arguments: list[Any], constants: set[int] = frozenset()) ->
     """Whether the node is a native step; either way its result is exactly (a product: nearly) the interpreter's."""
     graph, given = graph_of(name, arguments, constants)
     wanted = run_graph(graph, given)
-    module = StaticModule(graph, {}, Lowerer(np))
+    module = PlannedGraph(graph, {}, Lowerer(np))
     with config(check_plan=True):
         got = module.run(given)
     assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)

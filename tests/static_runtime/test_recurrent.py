@@ -18,7 +18,7 @@ from gpujit.ops import table
 from gpujit.passes.nodes import infer_types
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime import recurrent
-from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.module import PlannedGraph
 from gpujit.support.config import config
 from gpujit.support.errors import OpError
 from tests.static_runtime.help import CORPUS, f32, pair, read_case, run_graph
@@ -63,7 +63,7 @@ def check(name: str, arguments: list[Any], constants: set[int]) -> bool:
     """Whether the node is a native step; either way its results are the interpreter's, twice."""
     graph, given = graph_of(name, arguments, constants)
     wanted = run_graph(graph, given)
-    module = StaticModule(graph, {}, Lowerer(np))
+    module = PlannedGraph(graph, {}, Lowerer(np))
     for _ in range(2):
         with config(check_plan=True):
             got = module.run(given)
@@ -139,7 +139,7 @@ def test_dropout_in_training_is_refused_as_ever() -> None:
     rest[2:4] = [0.5, True]
     graph, given = graph_of("aten::gru.input", [x, state, params, *rest], {2})
     with pytest.raises(OpError, match="dropout"):
-        StaticModule(graph, {}, Lowerer(np)).run(given)
+        PlannedGraph(graph, {}, Lowerer(np)).run(given)
 
 
 def test_packed_weights_are_shared_and_go_with_the_weights() -> None:
@@ -150,7 +150,7 @@ def test_packed_weights_are_shared_and_go_with_the_weights() -> None:
     for steps, batch in ((4, 3), (7, 1)):
         state = [np.ascontiguousarray(s[:, :batch]) for s in states]
         graph, given = graph_of("aten::lstm.input", [f32(steps, batch, 6), state, params, *rest], {2})
-        modules.append(StaticModule(graph, {}, Lowerer(np)))
+        modules.append(PlannedGraph(graph, {}, Lowerer(np)))
         modules[-1].run(given)
     assert len(recurrent._packs) == before + 1
     del modules, graph, params
