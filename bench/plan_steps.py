@@ -135,31 +135,33 @@ class Step:
     tier: str
     label: str
     seconds: float
-    # Of the larger of two parts, by itself; the whole for what one thread does. None when that was not measured.
-    half: float | None = None
+    # Processor time of the whole and of the larger of two parts, again and again by itself; 0 for steps in Python.
+    alone: float = 0.0
+    half: float = 0.0
 
     @property
     def flops(self) -> int:
         return sum(map(flops, self.nodes))
 
 
-def larger_halves(plan: Any, values: list[Any]) -> dict[int, float]:
-    """Processor seconds of the larger of two parts of each native step, which are run one after the other.
+def in_parts(plan: Any, values: list[Any]) -> dict[int, tuple[float, float]]:
+    """Processor seconds of each native step and of the larger of its two parts, which are run one after the other.
 
-    So the work's division can be seen on a machine that has something else to do.
+    So the work's division can be seen on a machine that has something else to do. A step finds its arrays in the cache.
     """
     runtime = Arena(plan)
     runtime.make_scratch(2)
     # Held, since steps write into the arrays of the last run.
     kept = [runtime.run(values) for _ in range(2)]
-    found: dict[int, float] = {}
+    found: dict[int, tuple[float, float]] = {}
     number = 0
     for segment in plan.segments:
         for step in segment.steps:
             call = _STEP(int(plan.functions[number]))
             block = int(runtime.block_addresses[number])
             number += 1
-            found[step.position] = max(_seconds(partial(call, block, part, 2)) for part in (0, 1))
+            half = max(_seconds(partial(call, block, part, 2)) for part in (0, 1))
+            found[step.position] = _seconds(partial(call, block, 0, 1)), half
     del kept
     return found
 
@@ -182,7 +184,7 @@ def _seconds(call: Callable[[], Any]) -> float:
     return min(found)
 
 
-def steps_of(path: Path, given: list[Any], rounds: int, with_halves: bool = True) -> tuple[list[Step], float]:
+def steps_of(path: Path, given: list[Any], rounds: int) -> tuple[list[Step], float]:
     """The steps of a model's plan, and the median seconds of a call."""
     module = gpujit.optimize_for_inference(gpujit.load(path))
     for _ in range(3):
@@ -206,15 +208,14 @@ def steps_of(path: Path, given: list[Any], rounds: int, with_halves: bool = True
         module(*given)
         whole.append(perf_counter() - start)
     order = set(plan.order)
-    halves = larger_halves(plan, values) if with_halves else {}
+    halves = in_parts(plan, values)
     steps = []
     for number, seconds in found.items():
         if number < 0:
-            steps.append(Step([], "python", plan.code.kinds[-1 - number], min(seconds), min(seconds)))
+            steps.append(Step([], "python", plan.code.kinds[-1 - number], min(seconds)))
             continue
         nodes = parts(plan.order[number], order)
-        half = halves.get(number)
-        steps.append(Step(nodes, plan.kinds[nodes[-1]], _label(nodes), min(seconds), half))
+        steps.append(Step(nodes, plan.kinds[nodes[-1]], _label(nodes), min(seconds), *halves.get(number, (0.0, 0.0))))
     return sorted(steps, key=lambda s: -s.seconds), median(whole)
 
 
@@ -231,9 +232,8 @@ def show(folder: Path, case: str, rounds: int) -> None:
     print(f"one thread: {peak:.0f} GFLOP/s; copies: {near:.0f} GB/s of 256 KB, {far:.0f} GB/s of 64 MB")
     floor = work / peak / 1e9
     print(f"{work / 1e9:.2f} GFLOP, {floor * 1e6:,.0f} us at that rate, {floor / whole:.2f} of the call")
-    if all(s.half is not None for s in steps):
-        half = sum(s.half or 0.0 for s in steps)
-        print(f"in two parts: the larger ones take {half * 1e6:,.1f} us of processor time, 1/{total / half:.2f}")
+    alone, half = sum(s.alone for s in steps), sum(s.half for s in steps)
+    print(f"native steps alone: {alone * 1e6:,.1f} us, the larger halves {half * 1e6:,.1f} us ({alone / half:.2f})\n")
     for attribute in ("tier", "label"):
         sums: dict[str, float] = defaultdict(float)
         for step in steps:
@@ -247,5 +247,5 @@ def show(folder: Path, case: str, rounds: int) -> None:
         bytes_rate = f"{moved(step.nodes) / step.seconds / 1e9:6.1f}" if step.nodes else " " * 6
         text = f"{step.label[:70]}  {_shapes(step.nodes)}" if step.nodes else step.label
         text = text if step.tier == "native" else f"[{step.tier}] {text}"
-        half_us = f"{(step.half or 0.0) * 1e6:9.1f}"
+        half_us = f"{step.half * 1e6:9.1f}"
         print(f"{step.seconds * 1e6:9.1f} {step.seconds / total:6.1%} {half_us} {rate} {bytes_rate}  {text}")
