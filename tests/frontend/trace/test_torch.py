@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import gpujit
+import gpujit.nn as nn
 from gpujit.frontend.trace.check import difference
 from gpujit.support.errors import TraceError, TracerWarning
 from tests.frontend.trace.modules import Counted, Net
 from tests.frontend.trace.samples import EXPRESSIONS, arrays
 from tests.frontend.trace.test_realistic import CASES, SIZES
 from tests.frontend.trace.test_table import compiled
+from tests.nn.cases import CASES as LAYERS
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -131,3 +133,17 @@ def test_pytorch_runs_a_saved_module(make):
     loaded = in_pytorch(gpujit.trace(module, X))
     for x in (X, Y):
         assert not difference(to_numpy(loaded(torch.from_numpy(x))), plain(x), 1e-5)
+
+
+@pytest.mark.parametrize("case", [c for c in LAYERS if not c.kwargs and not c.training], ids=lambda c: c.name)
+def test_pytorch_runs_a_saved_layer(case):
+    if case.seeded:
+        pytest.skip("its random numbers are not PyTorch's after a layer was made")
+    if case.name == "Embedding-norm":
+        pytest.skip("PyTorch renormalises no weight in place that asks for gradients")
+    layer = case.build(nn).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaded = in_pytorch(gpujit.trace(layer, case.inputs, check_trace=False))
+        found = to_numpy(loaded(*to_torch(case.inputs)))
+        assert not difference(found, layer(*case.inputs), 1e-4)
