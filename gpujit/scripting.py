@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -66,8 +66,11 @@ class ScriptFunction:
 
     @property
     def code(self) -> str:
-        """The function as an archive would hold it; its source text where no printer of the dialect is there."""
-        return _code(self._gpujit_function)
+        """The function as an archive would hold it."""
+        # Running needs no printer.
+        from gpujit.serialization.python_print import print_function
+
+        return print_function(self._gpujit_function)[0]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function. Tensors may be anything with ``__array__`` or ``__dlpack__``; results are NumPy arrays.
@@ -84,28 +87,21 @@ class ScriptFunction:
 
     def _as_module(self) -> ScriptModule:
         """A module without parameters whose ``forward`` is the function, as archives hold functions."""
-        owner = T.ClassType(f"__torch__.{self.name}", is_module=True)
+        owner = T.ClassType("__torch__.PlaceholderModule", is_module=True)
         owner.add_attribute("training", T.BOOL)
         owner.methods["forward"] = method_of(self._gpujit_function, owner)
-        return ScriptModule(ScriptObject(owner, [False]), self._program)
+        return ScriptModule(ScriptObject(owner, [True]), self._program)
 
-    def save(self, f: Any, _extra_files: Any = None) -> None:
+    def save(self, f: Any, _extra_files: Mapping[str, Any] | None = None) -> None:
         """Write the function as a TorchScript archive; it is loaded as a module. See ``gpujit.save``."""
         self._as_module().save(f, _extra_files)
 
-    def save_to_buffer(self, _extra_files: Any = None) -> bytes:
+    def save_to_buffer(self, _extra_files: Mapping[str, Any] | None = None) -> bytes:
         """The bytes that ``save`` writes."""
         return self._as_module().save_to_buffer(_extra_files)
 
     def __repr__(self) -> str:
         return f"<gpujit.ScriptFunction {self.qualified_name}>"
-
-
-def _code(function: Function) -> str:
-    place = function.source
-    if place is None:
-        return str(function.graph)
-    return "\n".join(place.source.lines()[place.line - 1 : place.end_line]) + "\n"
 
 
 def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:

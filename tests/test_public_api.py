@@ -24,6 +24,9 @@ PUBLIC = [
     "ScriptMethod",
     "ScriptModule",
     "ScriptRuntimeError",
+    "StaticModule",
+    "StaticModuleOptions",
+    "StaticRuntime",
     "Tensor",
     "TraceCheckError",
     "TraceError",
@@ -78,11 +81,13 @@ MODULE = [
     "named_parameters",
     "original_name",
     "parameters",
+    "plan_stats",
     "save",
     "save_to_buffer",
     "state_dict",
     "to",
     "train",
+    "warmup",
 ]
 
 
@@ -98,7 +103,9 @@ def test_public_names_are_exactly_these() -> None:
         "graph",
         "inlined_graph",
         "name",
+        "plan_stats",
         "schema",
+        "warmup",
     ]
 
 

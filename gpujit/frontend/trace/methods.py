@@ -3,7 +3,7 @@ it. What a method reads from outside becomes its arguments, what is read of it o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpujit.frontend.trace.modules import ATTRIBUTE, SET_ATTRIBUTE, ModuleTree, Part, Scope
@@ -51,7 +51,9 @@ def method_of(function: Function, owner: T.ClassType) -> Function:
         copy_node(node, graph.block, values)
     for value in source.outputs:
         graph.add_output(values[value])
-    return function_of(graph, f"{owner.name}.forward")
+    arguments = (Argument("self", owner, owner.annotation()), *function.schema.arguments)
+    schema = replace(function.schema, name=f"{owner.name}.forward", arguments=arguments)
+    return Function(schema.name, lambda: schema, lambda: graph, function.source)
 
 
 def _plain_name(value: Value, index: int) -> str:
