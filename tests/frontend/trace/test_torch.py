@@ -139,8 +139,6 @@ def test_pytorch_runs_a_saved_module(make):
 def test_pytorch_runs_a_saved_layer(case):
     if case.seeded:
         pytest.skip("its random numbers are not PyTorch's after a layer was made")
-    if case.name == "Embedding-norm":
-        pytest.skip("PyTorch renormalises no weight in place that asks for gradients")
     layer = case.build(nn).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
