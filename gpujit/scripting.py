@@ -16,13 +16,11 @@ from gpujit.frontend.python_source import modifier, python_function
 from gpujit.frontend.script import COMPILER
 from gpujit.frontend.script_classes import is_interface, is_module_class
 from gpujit.frontend.trace.current import CURRENT
-from gpujit.frontend.trace.methods import method_of
 from gpujit.frontend.trace.numpy_calls import holds_traced
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
 from gpujit.ir.schema import Schema
-from gpujit.ir.values import ScriptObject
 from gpujit.passes.inline import inlined
 from gpujit.runtime.values import bind_arguments, convert_attribute
 from gpujit.support.errors import ArgumentError, SourceError, UnknownAttributeError
@@ -86,11 +84,9 @@ class ScriptFunction:
         return _wrap(run(bind_arguments(function.schema, args, kwargs)), self._program)
 
     def _as_module(self) -> ScriptModule:
-        """A module without parameters whose ``forward`` is the function, as archives hold functions."""
-        owner = T.ClassType("__torch__.PlaceholderModule", is_module=True)
-        owner.add_attribute("training", T.BOOL)
-        owner.methods["forward"] = method_of(self._gpujit_function, owner)
-        return ScriptModule(ScriptObject(owner, [True]), self._program)
+        from gpujit.serialization.placeholder import placeholder_module
+
+        return ScriptModule(placeholder_module(self._gpujit_function), self._program)
 
     def save(self, f: Any, _extra_files: Mapping[str, Any] | None = None) -> None:
         """Write the function as a TorchScript archive; it is loaded as a module. See ``gpujit.save``."""

@@ -3,7 +3,7 @@ it. What a method reads from outside becomes its arguments, what is read of it o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpujit.frontend.trace.modules import ATTRIBUTE, SET_ATTRIBUTE, ModuleTree, Part, Scope
@@ -40,20 +40,6 @@ def function_of(graph: Graph, name: str) -> Function:
     returned = graph.outputs[0].type
     schema = Schema(name, "", arguments, (Argument("", returned, returned.annotation()),))
     return Function(name, lambda: schema, lambda: graph)
-
-
-def method_of(function: Function, owner: T.ClassType) -> Function:
-    """A function as ``forward`` of a class: ``self`` comes before its arguments, and its graph is a copy."""
-    source, graph = function.graph, Graph("forward")
-    graph.add_input(owner, "self")
-    values = {v: graph.add_input(v.type, v.name) for v in source.inputs}
-    for node in source.nodes:
-        copy_node(node, graph.block, values)
-    for value in source.outputs:
-        graph.add_output(values[value])
-    arguments = (Argument("self", owner, owner.annotation()), *function.schema.arguments)
-    schema = replace(function.schema, name=f"{owner.name}.forward", arguments=arguments)
-    return Function(schema.name, lambda: schema, lambda: graph, function.source)
 
 
 def _plain_name(value: Value, index: int) -> str:
