@@ -21,7 +21,7 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels import supply
 from gpujit.kernels.target import host
 from gpujit.static_runtime.places import facts_of
-from gpujit.static_runtime.run import StaticRuntime
+from gpujit.static_runtime.run import Arena
 
 _ROUNDS, _CHAINS = 200_000, 12
 
@@ -149,7 +149,7 @@ def in_parts(plan: Any, values: list[Any]) -> dict[int, tuple[float, float]]:
 
     So the work's division can be seen on a machine that has something else to do. A step finds its arrays in the cache.
     """
-    runtime = StaticRuntime(plan)
+    runtime = Arena(plan)
     runtime.make_scratch(2)
     # Held, since steps write into the arrays of the last run.
     kept = [runtime.run(values) for _ in range(2)]
@@ -192,7 +192,7 @@ def steps_of(path: Path, given: list[Any], rounds: int) -> tuple[list[Step], flo
     executor = module._program.executor(module._object.type.methods["forward"])
     values = [module._object, *given]
     plan = executor.plan_for(values).runner.plan(values)
-    runtime = StaticRuntime(plan, profile=True)
+    runtime = Arena(plan, profile=True)
     runtime.run(values)
     found: dict[int, list[float]] = defaultdict(list)
     whole = []

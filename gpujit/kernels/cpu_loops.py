@@ -13,7 +13,7 @@ from functools import partial
 
 from llvmlite import ir
 
-from gpujit.kernels.cpu_nest import BLOCK, Nest
+from gpujit.kernels.cpu_nest import AHEAD, BLOCK, Nest
 from gpujit.kernels.cpu_ops import compute, held
 from gpujit.kernels.cpu_reduce import Accumulator, scanned
 from gpujit.kernels.cpu_values import Point, Scope, Values
@@ -377,11 +377,13 @@ class Loops(Values):
                 self.effect(effect, point)
 
     def fetch(self, points: Sequence[Point]) -> None:
-        """Ask for what the next row reads at these places, while this row is computed with."""
-        for k in self.nest.fetched:
+        """Ask for what will be read after what is read at these places."""
+        nest = self.nest
+        d, ahead = (nest.nest_dims[-1], AHEAD) if nest.across_rows else (nest.task_dims[-1], 1)
+        for k in nest.fetched:
             item = self.items[k]
             for point in points:
-                at = self.offset(k, item, point) + self.steps[k][self.nest.task_dims[-1]]
+                at = self.offset(k, item, point) + self.steps[k][d] * ahead
                 self.e.prefetch(self.inputs[item.array], at.value, self.p.inputs[item.array].dtype.name)
 
     def value(self, v: int, item: Pass, point: Point, scans: dict[int, ir.Value]) -> Vector:

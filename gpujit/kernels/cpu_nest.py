@@ -37,6 +37,8 @@ ONE, SAME, STEPS, ANY = "1", "0", "s", "*"
 EVALUATED = "~"
 # Parts of a row that is cut, always the same ones, so that a result does not depend on the number of threads.
 SEGMENTS = 16
+# Places further on along rows whose numbers are asked for where lanes lie across rows.
+AHEAD = 16
 # Elements of a block of a row whose maximum and sum of exponentials are taken together.
 BLOCK = 4096
 
@@ -176,16 +178,21 @@ class Nest:
 
     @cached_property
     def fetched(self) -> tuple[int, ...]:
-        """Accesses of the first run over a row whose next row is asked for during the second one."""
-        if len(self.passes) < 2 or self.across_rows or not self.task_dims:
+        """Accesses of the first run over a row that are asked for before they are needed."""
+        if len(self.passes) < 2 or not (self.nest_dims if self.across_rows else self.task_dims):
             return ()
         first = {id(self.program.body[v]) for v in self.passes[0].full}
         return tuple(k for k, i in enumerate(moves(self.program)) if id(i) in first and self.classes[k] == ONE)
 
     @cached_property
     def fetching(self) -> Pass | None:
-        """The run over a row during which the next row is asked for."""
-        return self.passes[1] if self.fetched else None
+        """The run during which they are: where lanes lie in a row, the second one asks for the next row's numbers.
+
+        Where lanes lie across rows, the first run asks for those of places further on.
+        """
+        if not self.fetched:
+            return None
+        return self.passes[0] if self.across_rows else self.passes[1]
 
     @cached_property
     def divisors(self) -> frozenset[int]:
