@@ -412,3 +412,12 @@ def test_the_version_is_the_least_that_the_operators_allow(call: str, version: i
     source = module(f"def forward(self: __torch__.M, x: Tensor) -> Tensor:\n  return {call}")
     data = gpujit.load(archive(source, version=10)).save_to_buffer()
     assert int(data_version(data)) == version
+
+
+def test_a_lone_number_is_not_taken_for_a_list_of_sizes() -> None:
+    def as_int32(x: gpujit.Tensor) -> gpujit.Tensor:
+        return gpujit.ops.view(x, dtype=3)
+
+    data = gpujit.script(as_int32).save_to_buffer()
+    assert "torch.view(x, dtype=3)" in code(data)
+    assert gpujit.load(data)(np.ones(2, np.float32)).dtype == np.int32

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.frontend.trace.numpy_calls import Call, attach, records, store
+from gpujit.frontend.trace.numpy_calls import Call, records, store
 from gpujit.frontend.trace.numpy_shape import sizes_of, unbound
 from gpujit.frontend.trace.numpy_ufuncs import compose
 from gpujit.frontend.trace.state import Traced
@@ -461,6 +461,3 @@ def unwrap(call: Call, p: Any, discont: Any = None, axis: Any = -1, *, period: A
     first = call.op("slice", x, d, 0, 1, 1)
     rest = call.op("add", call.op("slice", x, d, 1, None, 1), call.op("cumsum", change, d))
     return call.op("cat", [first, rest], d)
-
-
-__all__ = ["attach"]

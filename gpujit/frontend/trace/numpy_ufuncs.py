@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.frontend.trace.numbers import TracedNumber
-from gpujit.frontend.trace.numpy_calls import Call, store
+from gpujit.frontend.trace.numpy_calls import Call
 from gpujit.frontend.trace.state import Traced
 from gpujit.ir.values import is_int64
 
@@ -107,10 +107,6 @@ def _rint(call: Call, x: Any) -> Any:
     return call.op("round", x)
 
 
-def _isfinite(call: Call, x: Any) -> Any:
-    return call.op("isfinite", x)
-
-
 _PLAIN = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "floor_divide": "floor_divide",
     "remainder": "remainder", "fmod": "fmod", "power": "pow", "float_power": "pow", "negative": "neg",
@@ -121,7 +117,8 @@ _PLAIN = {
     "arctan2": "atan2", "hypot": "hypot", "degrees": "rad2deg", "rad2deg": "rad2deg", "radians": "deg2rad",
     "deg2rad": "deg2rad", "maximum": "maximum",
     "minimum": "minimum", "fmax": "fmax", "fmin": "fmin", "greater": "gt", "greater_equal": "ge", "less": "lt",
-    "less_equal": "le", "equal": "eq", "not_equal": "ne", "isnan": "isnan", "isinf": "isinf", "signbit": "signbit",
+    "less_equal": "le", "equal": "eq", "not_equal": "ne", "isnan": "isnan",
+    "isfinite": "isfinite", "isinf": "isinf", "signbit": "signbit",
     "copysign": "copysign", "nextafter": "nextafter", "heaviside": "heaviside", "logaddexp": "logaddexp",
     "logaddexp2": "logaddexp2", "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
     "invert": "bitwise_not", "gcd": "gcd", "lcm": "lcm", "ldexp": "ldexp", "frexp": "frexp",
@@ -138,7 +135,6 @@ UFUNCS: dict[Any, Record] = {getattr(np, numpy): _as(aten) for numpy, aten in _P
     np.divmod: _divmod,
     np.modf: _modf,
     np.reciprocal: _reciprocal,
-    np.isfinite: _isfinite,
     np.logical_and: _logical("logical_and"),
     np.logical_or: _logical("logical_or"),
     np.logical_xor: _logical("logical_xor"),
@@ -267,4 +263,3 @@ def _at(call: Call, ufunc: Any, array: Any, indices: Any, values: Any = None) ->
 
 
 METHODS: dict[str, Record] = {"reduce": _reduce, "accumulate": _accumulate, "outer": _outer, "at": _at}
-__all__ = ["METHODS", "UFUNCS", "compose", "loop_dtypes", "store"]

@@ -16,7 +16,7 @@ import numpy as np
 from gpujit.frontend.trace.places import Places, is_guard
 from gpujit.frontend.trace.report import QUIET, Diagnostic, TraceReport
 from gpujit.ir import types as T
-from gpujit.ir.dtypes import BY_CODE, code_of, is_tensor_dtype
+from gpujit.ir.dtypes import code_of, is_tensor_dtype
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.module import Function
 from gpujit.ir.schema import Schema
@@ -429,8 +429,3 @@ def _depth() -> int:
 def dtype_code(dtype: Any) -> int:
     """TorchScript's code of a NumPy dtype. Raises KeyError for one that tensors cannot have."""
     return code_of(np.dtype(dtype))
-
-
-def dtype_name(code: int) -> str:
-    """PyTorch's name of a ScalarType code."""
-    return BY_CODE[code].name
