@@ -35,7 +35,7 @@ from gpujit.ir.types import TensorType
 from gpujit.ops import table
 from gpujit.passes.nodes import insert_node
 from gpujit.runtime.lower import Lowerer
-from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.module import PlannedGraph
 
 LIMIT = 3.0
 GEMM_LIMIT = 1.5
@@ -327,7 +327,7 @@ def planned(name: str, args: tuple[Any, ...]) -> Callable[[], Any] | None:
     for value in insert_node(graph.block.return_node, name, inputs, graph.block.return_node).outputs:
         graph.add_output(value)
     fused = fuse(graph)
-    module = StaticModule(graph, fused.programs, Lowerer(np))
+    module = PlannedGraph(graph, fused.programs, Lowerer(np))
     return lambda: module.run(values)
 
 

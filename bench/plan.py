@@ -38,7 +38,7 @@ from gpujit.ir.parser import parse_graph
 from gpujit.runtime.fused import FusedStep
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.vm import Interpreter
-from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.module import PlannedGraph
 from gpujit.testing import assert_same_values, resolve_node
 from tests.static_runtime.help import CORPUS, Pair, pair, read_case
 
@@ -88,24 +88,24 @@ def times(calls: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
     return [min(f) for f in found]
 
 
-def of_text(text: str, constants: Sequence[Any] = ()) -> tuple[StaticModule, Callable[[list[Any]], Any]]:
+def of_text(text: str, constants: Sequence[Any] = ()) -> tuple[PlannedGraph, Callable[[list[Any]], Any]]:
     """A static module of a graph, and the interpreter with fused groups on the same."""
     graph = parse_graph(textwrap.dedent(text).strip(), resolve=resolve_node, constants=constants)
     fused = fuse(graph)
     lowerer = Lowerer(np)
     lowerer.fused = {n: FusedStep(low, lambda *x: None, n) for n, low in fused.programs.items()}
     code = lowerer.graph_code(graph)
-    return StaticModule(graph, fused.programs, Lowerer(np)), lambda v: Interpreter(lowerer).run(code, v)
+    return PlannedGraph(graph, fused.programs, Lowerer(np)), lambda v: Interpreter(lowerer).run(code, v)
 
 
 def native_step(rounds: int, steps: int = 400) -> tuple[float, float]:
     """Nanoseconds of a step on 64 floats, and microseconds of a call of one such step."""
 
-    def chain(count: int) -> StaticModule:
+    def chain(count: int) -> PlannedGraph:
         lines = [f"  %{i + 1} : Float(64) = aten::neg(%{i})" for i in range(count)]
         graph = parse_graph("\n".join(["graph(%0 : Float(64)):", *lines, f"  return (%{count})"]), resolve=resolve_node)
         # Nothing is fused: each operator is a step of its own.
-        return StaticModule(graph, {}, Lowerer(np))
+        return PlannedGraph(graph, {}, Lowerer(np))
 
     x = [np.ones(64, np.float32)]
     one, many = chain(1), chain(steps)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from math import prod
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels import supply
 from gpujit.kernels.target import host
 from gpujit.static_runtime.places import facts_of
-from gpujit.static_runtime.run import StaticRuntime
+from gpujit.static_runtime.run import Arena
 
 _ROUNDS, _CHAINS = 200_000, 12
 
@@ -133,10 +135,53 @@ class Step:
     tier: str
     label: str
     seconds: float
+    # Processor time of the whole and of the larger of two parts, again and again by itself; 0 for steps in Python.
+    alone: float = 0.0
+    half: float = 0.0
 
     @property
     def flops(self) -> int:
         return sum(map(flops, self.nodes))
+
+
+def in_parts(plan: Any, values: list[Any]) -> dict[int, tuple[float, float]]:
+    """Processor seconds of each native step and of the larger of its two parts, which are run one after the other.
+
+    So the work's division can be seen on a machine that has something else to do. A step finds its arrays in the cache.
+    """
+    runtime = Arena(plan)
+    runtime.make_scratch(2)
+    # Held, since steps write into the arrays of the last run.
+    kept = [runtime.run(values) for _ in range(2)]
+    found: dict[int, tuple[float, float]] = {}
+    number = 0
+    for segment in plan.segments:
+        for step in segment.steps:
+            call = _STEP(int(plan.functions[number]))
+            block = int(runtime.block_addresses[number])
+            number += 1
+            half = max(_seconds(partial(call, block, part, 2)) for part in (0, 1))
+            found[step.position] = _seconds(partial(call, block, 0, 1)), half
+    del kept
+    return found
+
+
+_STEP = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    """The shortest processor time of some calls."""
+    call()
+    start = process_time()
+    call()
+    count = max(1, int(2e-4 / (process_time() - start + 1e-9)))
+    found = []
+    for _ in range(5):
+        start = process_time()
+        for _ in range(count):
+            call()
+        found.append((process_time() - start) / count)
+    return min(found)
 
 
 def steps_of(path: Path, given: list[Any], rounds: int) -> tuple[list[Step], float]:
@@ -147,7 +192,7 @@ def steps_of(path: Path, given: list[Any], rounds: int) -> tuple[list[Step], flo
     executor = module._program.executor(module._object.type.methods["forward"])
     values = [module._object, *given]
     plan = executor.plan_for(values).runner.plan(values)
-    runtime = StaticRuntime(plan, profile=True)
+    runtime = Arena(plan, profile=True)
     runtime.run(values)
     found: dict[int, list[float]] = defaultdict(list)
     whole = []
@@ -163,13 +208,14 @@ def steps_of(path: Path, given: list[Any], rounds: int) -> tuple[list[Step], flo
         module(*given)
         whole.append(perf_counter() - start)
     order = set(plan.order)
+    halves = in_parts(plan, values)
     steps = []
     for number, seconds in found.items():
         if number < 0:
             steps.append(Step([], "python", plan.code.kinds[-1 - number], min(seconds)))
             continue
         nodes = parts(plan.order[number], order)
-        steps.append(Step(nodes, plan.kinds[nodes[-1]], _label(nodes), min(seconds)))
+        steps.append(Step(nodes, plan.kinds[nodes[-1]], _label(nodes), min(seconds), *halves.get(number, (0.0, 0.0))))
     return sorted(steps, key=lambda s: -s.seconds), median(whole)
 
 
@@ -185,18 +231,21 @@ def show(folder: Path, case: str, rounds: int) -> None:
     print(f"{name}: a call {whole * 1e6:,.1f} us; the steps one by one {total * 1e6:,.1f} us; {len(steps)} steps")
     print(f"one thread: {peak:.0f} GFLOP/s; copies: {near:.0f} GB/s of 256 KB, {far:.0f} GB/s of 64 MB")
     floor = work / peak / 1e9
-    print(f"{work / 1e9:.2f} GFLOP, {floor * 1e6:,.0f} us at that rate, {floor / whole:.2f} of the call\n")
+    print(f"{work / 1e9:.2f} GFLOP, {floor * 1e6:,.0f} us at that rate, {floor / whole:.2f} of the call")
+    alone, half = sum(s.alone for s in steps), sum(s.half for s in steps)
+    print(f"native steps alone: {alone * 1e6:,.1f} us, the larger halves {half * 1e6:,.1f} us ({alone / half:.2f})\n")
     for attribute in ("tier", "label"):
         sums: dict[str, float] = defaultdict(float)
         for step in steps:
             sums[getattr(step, attribute)] += step.seconds
         for label, seconds in sorted(sums.items(), key=lambda r: -r[1])[:14]:
             print(f"  {seconds / total:6.1%}  {label[:100]}")
-    print(f"\n{'us':>9} {'share':>6} {'GFLOP/s':>8} {'GB/s':>6}  step")
+    print(f"\n{'us':>9} {'share':>6} {'half us':>9} {'GFLOP/s':>8} {'GB/s':>6}  step")
     for step in steps:
         done = step.flops
         rate = f"{done / step.seconds / 1e9:8.0f}" if done else " " * 8
         bytes_rate = f"{moved(step.nodes) / step.seconds / 1e9:6.1f}" if step.nodes else " " * 6
         text = f"{step.label[:70]}  {_shapes(step.nodes)}" if step.nodes else step.label
         text = text if step.tier == "native" else f"[{step.tier}] {text}"
-        print(f"{step.seconds * 1e6:9.1f} {step.seconds / total:6.1%} {rate} {bytes_rate}  {text}")
+        half_us = f"{step.half * 1e6:9.1f}"
+        print(f"{step.seconds * 1e6:9.1f} {step.seconds / total:6.1%} {half_us} {rate} {bytes_rate}  {text}")

@@ -11,11 +11,16 @@ _PUBLIC = {
     "load": "gpujit.api",
     "load_package": "gpujit.api",
     "save": "gpujit.api",
-    "freeze": "gpujit.api",
-    "optimize_for_inference": "gpujit.api",
-    "run_frozen_optimizations": "gpujit.api",
+    "freeze": "gpujit.inference",
+    "optimize_for_inference": "gpujit.inference",
+    "run_frozen_optimizations": "gpujit.inference",
     "ScriptModule": "gpujit.api",
     "ScriptMethod": "gpujit.api",
+    "StaticModule": "gpujit.static",
+    "StaticModuleOptions": "gpujit.static",
+    "StaticRuntime": "gpujit.static",
+    "trace": "gpujit.tracing",
+    "trace_module": "gpujit.tracing",
     "script": "gpujit.scripting",
     "script_if_tracing": "gpujit.scripting",
     "CompilationUnit": "gpujit.scripting",
@@ -45,6 +50,9 @@ _PUBLIC = {
     "SaveError": "gpujit.support.errors",
     "ScriptRuntimeError": "gpujit.support.errors",
     "Error": "gpujit.support.errors",
+    "TraceError": "gpujit.support.errors",
+    "TraceCheckError": "gpujit.support.errors",
+    "TracerWarning": "gpujit.support.errors",
 }
 
 # Names of torch.jit that programs use although they are not public there.
@@ -61,16 +69,7 @@ __all__ = ["__version__", *_PACKAGES, *_PUBLIC]
 
 if TYPE_CHECKING:
     from gpujit import nn, ops
-    from gpujit.api import (
-        ScriptMethod,
-        ScriptModule,
-        freeze,
-        load,
-        load_package,
-        optimize_for_inference,
-        run_frozen_optimizations,
-        save,
-    )
+    from gpujit.api import ScriptMethod, ScriptModule, load, load_package, save
     from gpujit.frontend.markers import (
         Attribute,
         Final,
@@ -88,9 +87,11 @@ if TYPE_CHECKING:
         wait,
     )
     from gpujit.fuser.decorator import fuse
+    from gpujit.inference import freeze, optimize_for_inference, run_frozen_optimizations
     from gpujit.ops.families.random.random import manual_seed
     from gpujit.ops.user import op, remove_op
     from gpujit.scripting import CompilationUnit, ScriptFunction, script, script_if_tracing
+    from gpujit.static import StaticModule, StaticModuleOptions, StaticRuntime
     from gpujit.support.errors import (
         ArgumentError,
         Error,
@@ -99,7 +100,11 @@ if TYPE_CHECKING:
         OpError,
         SaveError,
         ScriptRuntimeError,
+        TraceCheckError,
+        TraceError,
+        TracerWarning,
     )
+    from gpujit.tracing import trace, trace_module
 
 
 def __getattr__(name: str) -> Any:

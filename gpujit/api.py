@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,11 @@ from gpujit.passes.freeze.convert_dtype import convert_dtype, convert_weights, f
 from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
 from gpujit.passes.inline import inlined
 from gpujit.runtime.lower import Lowerer
+from gpujit.runtime.outputs import Targets, put, targets_of
+from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.values import bind_arguments, convert_attribute
 from gpujit.runtime.vm import Interpreter
+from gpujit.runtime.warm import warm_up
 from gpujit.serialization import reader
 from gpujit.support.errors import ArgumentError, DeviceError, FreezeError, UnknownAttributeError
 
@@ -40,10 +42,18 @@ class _Program:
         self._executors: dict[Function, Any] = {}
         self._lock = threading.RLock()
 
-    def run(self, function: Function, args: list[Any]) -> Any:
-        """Run a function on run-time values."""
+    def run(self, function: Function, args: list[Any], out: Targets | None = None) -> Any:
+        """Run a function on run-time values; the result goes into the arrays ``out``."""
         executor = self.executor(function)
-        return self.interpret(function, args) if executor is None else executor(args)
+        if executor is not None:
+            return executor(args) if out is None else executor(args, out)
+        result = self.interpret(function, args)
+        return result if out is None else put(result, out)
+
+    def optimise(self, make: Callable[[Function], Any]) -> None:
+        """Run functions with what ``make`` makes for each from now on."""
+        with self._lock:
+            self.optimised, self._executors = make, {}
 
     def executor(self, function: Function) -> Any:
         """What runs a function specialised for its inputs; None when it is interpreted."""
@@ -52,6 +62,18 @@ class _Program:
             with self._lock:
                 found = self._executors.setdefault(function, self.optimised(function))
         return found
+
+    def stats(self) -> PlanStats:
+        """What the executors of all functions did."""
+        return sum((e.stats() for e in list(self._executors.values())), PlanStats())
+
+    def require_plans(self, function: Function) -> None:
+        """Raises ArgumentError when functions run on the interpreter alone."""
+        if self.optimised is None:
+            raise ArgumentError(
+                f"{function.name} runs on the interpreter, where there is nothing to prepare; call "
+                "gpujit.optimize_for_inference(module) first"
+            )
 
     def compiling(self) -> threading.RLock:
         """What to hold while functions are compiled: that fills shared tables."""
@@ -157,7 +179,9 @@ class ScriptMethod:
     @property
     def code_with_constants(self) -> tuple[str, Constants]:
         """``code``, and the values it names as ``CONSTANTS.c0`` and so on."""
-        if self._function.source is None:
+        place = self._function.source
+        # A source that knows of no original is the author's own, not an archive's.
+        if place is None or place.source.original is None:
             # Printing is needed by few, and loading by all.
             from gpujit.serialization.python_print import print_function
 
@@ -169,13 +193,30 @@ class ScriptMethod:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the method. Tensors may be anything with ``__array__`` or ``__dlpack__``; results are NumPy arrays.
 
-        Raises ArgumentError for arguments that do not fit, ScriptRuntimeError or OpError when the program fails.
+        ``out``, where the method has no argument of that name, is an array for the result, or a tuple of arrays (and
+        None) for a tuple of results: they are written into and returned in the place of new ones. They may overlap
+        inputs, which then are read first.
+        Raises ArgumentError for arguments that do not fit (then nothing was run) and for ``out`` of another shape or
+        dtype than the result (then nothing was written), ScriptRuntimeError or OpError when the program fails.
         """
+        out = _take_out(self._function.schema, kwargs) if kwargs else None
         values = bind_arguments(self._function.schema, args, kwargs, skip=1)
-        return _wrap(self._program.run(self._function, [self._owner, *values]), self._program)
+        return _wrap(self._program.run(self._function, [self._owner, *values], out), self._program)
+
+    def warmup(self, inputs: Sequence[Any]) -> PlanStats:
+        """Prepare for inputs of these kinds, so that calls with such inputs need not; see ScriptModule.warmup."""
+        self._program.require_plans(self._function)
+        return warm_up(self, self._function.schema, self._owner, inputs, self._program.stats)
+
+    def plan_stats(self) -> PlanStats:
+        """Plans made, found and dropped so far; zeros for a method that runs on the interpreter alone."""
+        executor = self._program.executor(self._function)
+        return PlanStats() if executor is None else executor.stats()
 
     def explain(self) -> str:
-        """What became of each operator for the inputs met so far: groups with what they save, refusals with reasons."""
+        """What runs each operator for the inputs met so far, and why nothing better: groups and what they save, a line
+        for each node with its tier (docs/running.md has their names).
+        """
         executor = self._program.executor(self._function)
         if executor is None:
             return f"{self._function.name} runs on the interpreter; see gpujit.optimize_for_inference"
@@ -183,6 +224,13 @@ class ScriptMethod:
 
     def __repr__(self) -> str:
         return f"<ScriptMethod {self._function.name}>"
+
+
+def _take_out(schema: Schema, kwargs: dict[str, Any]) -> Targets | None:
+    """The arrays that the caller gives for results, taken from the keyword arguments; None when there are none."""
+    if "out" not in kwargs or any(a.name == "out" for a in schema.arguments):
+        return None
+    return targets_of(kwargs.pop("out"))
 
 
 class Constants:
@@ -210,6 +258,8 @@ def _source_text(function: Function) -> str:
 
 def _wrap(value: Any, program: _Program) -> Any:
     """A result as callers see it: objects of classes become modules, lists and dicts the caller's own."""
+    if type(value) is np.ndarray:
+        return value
     if isinstance(value, ScriptObject):
         return ScriptModule(value, program)
     if isinstance(value, list):
@@ -257,18 +307,41 @@ class ScriptModule:
         function = t.methods.get("forward")
         if function is None:
             raise UnknownAttributeError(f"{t.name} has no method 'forward'; it has {sorted(t.methods)}")
+        out = _take_out(function.schema, kwargs) if kwargs else None
         values = bind_arguments(function.schema, args, kwargs, skip=1)
         run = self._program.run
         for hook in t.forward_pre_hooks:
             result = run(t.methods[hook], [self._object, tuple(values)])
             if result is not None:
                 values = list(result) if isinstance(result, tuple) else [result]
+        if not t.forward_hooks:
+            return _wrap(run(function, [self._object, *values], out), self._program)
         result = run(function, [self._object, *values])
         for hook in t.forward_hooks:
             changed = run(t.methods[hook], [self._object, tuple(values), result])
             if changed is not None:
                 result = changed
-        return _wrap(result, self._program)
+        return _wrap(result if out is None else put(result, out), self._program)
+
+    def warmup(self, inputs: Sequence[Any]) -> PlanStats:
+        """Make the plans, and compile the kernels, that calls with inputs of these kinds need; returns what there is.
+
+        The module is called on each entry until no new plans are made. What that changes is undone: attributes, the
+        arrays given, random numbers. Call it while no other thread uses the module.
+        Args:
+            inputs: a list with an entry for each kind of inputs: a tuple with something for each argument, or a dict of
+                keyword arguments. For a tensor that is an array, a shape (of float32 zeros), or a pair of shape and
+                dtype. An array or shape alone stands for a tuple of it.
+        Raises ArgumentError for entries that do not fit, and for a module that is not optimised; and what a call
+        raises.
+        """
+        forward = self._forward()
+        self._program.require_plans(forward._function)
+        return warm_up(self, forward.schema, self._object, inputs, self._program.stats)
+
+    def plan_stats(self) -> PlanStats:
+        """Plans made, found and dropped so far by all methods; zeros for a module that runs on the interpreter."""
+        return self._program.stats()
 
     # -------------------------------------------------------------------------------------------- attributes
 
@@ -538,118 +611,6 @@ def save(m: ScriptModule, f: Any, _extra_files: Mapping[str, Any] | None = None)
     object_ = _module_object(m, "save")
     with m._program.compiling():
         writer.save(object_, f, extra_files=_extra_files, **m._program.saving())
-
-
-# ---------------------------------------------------------------------------------------------------------- freezing
-
-
-def freeze(
-    mod: ScriptModule,
-    preserved_attrs: Sequence[str] | None = None,
-    optimize_numerics: bool = True,
-    preserve_parameters: bool = False,
-) -> ScriptModule:
-    """A copy of a module with attributes that never change as constants in its graphs (as torch.jit.freeze).
-
-    Args:
-        mod: a module in eval mode; it stays as it is. Weights are shared with it, except those that a fold makes anew
-            and those that a method writes into.
-        preserved_attrs: methods, attributes and submodules to keep besides ``forward``, dotted below submodules.
-        optimize_numerics: fold batch norms, and additions and multiplications of constants, into the weights before
-            them, which changes results by rounding.
-        preserve_parameters: keep all parameters as attributes.
-    Raises ArgumentError for what is no module, and FreezeError for a module in training mode, an unknown name, or a
-    call through an interface whose object may change.
-    """
-    # Loading and running need no passes, which take longer to import than all the rest.
-    from gpujit.passes.freeze.main import freeze_object
-    from gpujit.passes.freeze.optimise import clean, optimize_frozen
-
-    object_ = _module_object(mod, "freeze")
-    program = _Program(np)
-    program.lowerer.rules = mod._program.lowerer.rules
-    program.loaded = mod._program.loaded
-    root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
-    graphs = [function.graph for _, _, function in frozen_methods(root)]
-    program.report = optimize_frozen(graphs, numerics=optimize_numerics)
-    return ScriptModule(root, program)
-
-
-def run_frozen_optimizations(
-    mod: ScriptModule, optimize_numerics: bool = True, preserved_methods: Sequence[str] | None = None
-) -> None:
-    """Optimise a frozen module in place, as ``freeze`` does at its end (as torch.jit.run_frozen_optimizations).
-
-    Args:
-        optimize_numerics: as for ``freeze``.
-        preserved_methods: methods to optimise besides ``forward``.
-    Raises FreezeError when the module is not frozen or has no such method.
-    """
-    from gpujit.passes.freeze.optimise import optimize_frozen
-
-    object_ = _module_object(mod, "run_frozen_optimizations")
-    methods = object_.type.methods
-    names = [*(["forward"] if "forward" in methods else []), *(preserved_methods or ())]
-    for name in names:
-        if not isinstance(methods.get(name), FrozenFunction):
-            raise FreezeError(
-                f"run_frozen_optimizations: {object_.type.name} has no frozen method {name!r}; call "
-                f"gpujit.freeze(module) first. Its methods are {sorted(methods)}"
-            )
-    graphs = {name: methods[name].graph.copy() for name in dict.fromkeys(names)}
-    mod._program.report = optimize_frozen(list(graphs.values()), numerics=optimize_numerics)
-    for name, graph in graphs.items():
-        methods[name] = FrozenFunction(methods[name], object_.type, graph)
-
-
-def optimize_for_inference(
-    mod: ScriptModule,
-    other_methods: Sequence[str] | None = None,
-    *,
-    example_inputs: Sequence[Any] | None = None,
-    strict: bool = False,
-) -> ScriptModule:
-    """The module frozen, as if in eval mode, and optimised for running (as torch.jit.optimize_for_inference).
-
-    Calls are specialised for the shapes and dtypes of their inputs, and what can be fused runs as compiled kernels. The
-    first call with inputs of a new kind takes longer; ``explain`` says what became of each operator.
-
-    Args:
-        mod: a module; one that is frozen already is optimised in place and returned.
-        other_methods: methods to keep and optimise besides ``forward``.
-        example_inputs: inputs of ``forward``, for which everything is prepared before this returns.
-        strict: raise where a call would fall back to the interpreter, or a group to its operators, instead of warning.
-    """
-    object_ = _module_object(mod, "optimize_for_inference")
-    if next(frozen_methods(object_), None) is not None:
-        run_frozen_optimizations(mod, preserved_methods=other_methods)
-        return _planned(mod, example_inputs, strict)
-    modules = [m for _, m in named_modules(object_) if m.type.attributes.get("training") == T.BOOL]
-    modes = [m.get("training") for m in modules]
-    mod.eval()
-    try:
-        return _planned(freeze(mod, preserved_attrs=other_methods), example_inputs, strict)
-    finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.set("training", mode)
-
-
-def _planned(mod: ScriptModule, example_inputs: Sequence[Any] | None, strict: bool) -> ScriptModule:
-    """The module with executors for its functions."""
-    # The fuser and LLVM take longer to import than an interpreted model to run.
-    from gpujit.runtime.executor import Executor
-    from gpujit.static_runtime.module import StaticModule
-
-    program = mod._program
-
-    def make(function: Function) -> Executor:
-        interpret = partial(program.interpret, function)
-        return Executor(function, program.lowerer.rules, interpret, strict=strict, planner=StaticModule)
-
-    program.optimised = make
-    if example_inputs is not None:
-        mod(*example_inputs)
-    return mod
 
 
 def _module_object(mod: Any, what: str) -> ScriptObject:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,8 @@ from gpujit.api import ScriptModule, _Program, _wrap
 from gpujit.frontend.python_source import modifier, python_function
 from gpujit.frontend.script import COMPILER
 from gpujit.frontend.script_classes import is_interface, is_module_class
+from gpujit.frontend.trace.current import CURRENT
+from gpujit.frontend.trace.numpy_calls import holds_traced
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
@@ -62,26 +64,40 @@ class ScriptFunction:
 
     @property
     def code(self) -> str:
-        """The function as an archive would hold it; its source text where no printer of the dialect is there."""
-        return _code(self._gpujit_function)
+        """The function as an archive would hold it."""
+        # Running needs no printer.
+        from gpujit.serialization.python_print import print_function
+
+        return print_function(self._gpujit_function)[0]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function. Tensors may be anything with ``__array__`` or ``__dlpack__``; results are NumPy arrays.
 
         Raises ArgumentError for arguments that do not fit, ScriptRuntimeError or OpError when the program fails.
         """
-        values = bind_arguments(self._gpujit_function.schema, args, kwargs)
-        return _wrap(self._program.run(self._gpujit_function, values), self._program)
+        function = self._gpujit_function
+        run = functools.partial(self._program.run, function)
+        tracer = CURRENT.get()
+        if tracer is not None and holds_traced([*args, kwargs]):
+            # In the trace of another function it stays a function of its own.
+            return tracer.call_function(function, args, kwargs, run)
+        return _wrap(run(bind_arguments(function.schema, args, kwargs)), self._program)
+
+    def _as_module(self) -> ScriptModule:
+        from gpujit.serialization.placeholder import placeholder_module
+
+        return ScriptModule(placeholder_module(self._gpujit_function), self._program)
+
+    def save(self, f: Any, _extra_files: Mapping[str, Any] | None = None) -> None:
+        """Write the function as a TorchScript archive; it is loaded as a module. See ``gpujit.save``."""
+        self._as_module().save(f, _extra_files)
+
+    def save_to_buffer(self, _extra_files: Mapping[str, Any] | None = None) -> bytes:
+        """The bytes that ``save`` writes."""
+        return self._as_module().save_to_buffer(_extra_files)
 
     def __repr__(self) -> str:
         return f"<gpujit.ScriptFunction {self.qualified_name}>"
-
-
-def _code(function: Function) -> str:
-    place = function.source
-    if place is None:
-        return str(function.graph)
-    return "\n".join(place.source.lines()[place.line - 1 : place.end_line]) + "\n"
 
 
 def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:

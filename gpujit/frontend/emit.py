@@ -124,6 +124,9 @@ class Emitter(ExpressionEmitter):
         elif isinstance(s, ast.AnnAssign) and s.value is not None:
             type_ = self.resolver.annotation(s.annotation, self.source)
             value = self.annotated(type_, s.value, s)
+            if isinstance(type_, T.UnionType) and value.type != type_:
+                # Another branch may give the name another member's value.
+                value = self.value_of("prim::unchecked_cast", (value,), type_, s)
             self.store(s.target, value, s)
         elif isinstance(s, ast.With):
             self.with_(s)

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from gpujit.frontend.trace.current import CURRENT
 from gpujit.ir import types as T
 from gpujit.ir.values import Future as FutureValue
 from gpujit.support.errors import GpujitError
@@ -88,7 +89,7 @@ def is_scripting() -> bool:
 
 def is_tracing() -> bool:
     """Whether this runs to be traced; False in scripted code."""
-    return False
+    return CURRENT.get() is not None
 
 
 def fork(func: Callable[..., V], *args: Any, **kwargs: Any) -> FutureValue:

@@ -226,7 +226,11 @@ class ScriptEmitter(FlowEmitter):
         return False
 
     def finish(self) -> None:
+        """Drop what nobody reads: results of ifs, and what conditions said about types in vain."""
         prune(self.graph)
+        for node in reversed(list(self.graph.all_nodes())):
+            if node.kind == "prim::unchecked_cast" and not node.output.uses:
+                node.destroy()
 
 
 _STATEMENTS: dict[type, Callable[[ScriptEmitter, Any], bool | None]] = {

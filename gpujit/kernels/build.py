@@ -24,6 +24,7 @@ from gpujit.kernels.cpu_nest import Nest
 from gpujit.kernels.native import TIDY, compile_ir, host_key
 from gpujit.kernels.target import host
 from gpujit.kernels.tile import NotRendered
+from gpujit.support import background
 from gpujit.support.config import config
 from gpujit.support.errors import InternalError
 from gpujit.support.threads import thread_count
@@ -98,6 +99,7 @@ def _is_python(path: str | None) -> bool:
 
 
 def _attempt(nest: Nest, name: str) -> Built | InternalError:
+    background.checkpoint()
     try:
         found = build(nest, name)
     except InternalError as fault:

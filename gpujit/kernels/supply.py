@@ -15,7 +15,18 @@ from dataclasses import dataclass
 from gpujit.kernels import build, cache
 from gpujit.kernels.cpu_nest import Nest
 from gpujit.kernels.native import Library, compile_ir, host_key
+from gpujit.support import background
+from gpujit.support.config import config
 from gpujit.support.errors import InternalError
+
+
+class NotCompiled(InternalError):
+    """A kernel that is not at hand, where none may be compiled."""
+
+    code = "not-compiled"
+
+    def __init__(self) -> None:
+        super().__init__("no kernel is at hand, and none may be compiled (compile='never' or GPUJIT_DISABLE=compile)")
 
 
 @dataclass
@@ -93,12 +104,20 @@ def module(text: str, render: Callable[[], str], optimise: int, part: str = "") 
         else:
             counters.loaded += 1
             return found
+    _allow()
     source = render()
     image = compile_ir([source], optimise)
     counters.compiled += 1
     if store is not None:
         store.put(key, image, f"; {text.splitlines()[0][:HEADING]}\n{source}")
     return Library(image)
+
+
+def _allow() -> None:
+    """Raises NotCompiled where nothing may be compiled, Stopped where nothing is to be."""
+    if "compile" in config.disable:
+        raise NotCompiled
+    background.checkpoint()
 
 
 def _ask(nests: Sequence[Nest]) -> list[Future[int]]:
@@ -153,6 +172,12 @@ def _make(wanted: dict[str, Nest], mine: dict[str, Future[int]]) -> None:
             cache.log.warning("kernels from the cache are compiled again: %s", fault.message)
             stored = {}
     missing = [text for text in mine if text not in stored]
+    if missing and "compile" in config.disable:
+        for text in missing:
+            _kernels.pop(text, None)
+            mine[text].set_exception(NotCompiled())
+        return
+    background.checkpoint()
     built = build.build_all([wanted[text] for text in missing], [symbol(keys[text]) for text in missing])
     images: dict[str, bytes] = {}
     for text, result in zip(missing, built, strict=True):

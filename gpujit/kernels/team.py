@@ -1,4 +1,4 @@
-"""The worker team: one per process, whose threads run the parts of a job's steps in native code.
+"""The worker team: one per process and size, whose threads run the parts of a job's steps in native code.
 
 Workers are daemon threads without the GIL, which sleep while there is nothing to do. A process that was forked makes
 its own team. When two jobs come at once, one gets the team and the other runs on the thread that brought it.
@@ -110,28 +110,34 @@ def _objects_hold_data() -> bool:
 # Else the words of arrays are filled in by Python, which takes longer.
 READS_OBJECTS = _objects_hold_data()
 
+# Modules may ask for teams of different sizes; more than these are not kept.
+MAX_TEAMS = 4
 _lock = threading.Lock()
-_team: Team | None = None
+_teams: dict[int, Team] = {}
 _owner = 0
 
 
 def team() -> Team:
-    """The process's team, of ``thread_count()`` threads; another one when that number has changed or after a fork."""
-    global _team, _owner
-    found = _team
+    """The process's team of ``thread_count()`` threads, made when there is none yet; after a fork another one."""
+    global _teams, _owner
     size, owner = thread_count(), os.getpid()
-    if found is not None and found.size == size and _owner == owner:
+    found = _teams.get(size)
+    if found is not None and _owner == owner:
         return found
     with _lock:
-        if _team is None or _team.size != size or _owner != owner:
-            if _team is not None and _owner == owner:
-                _team.close()
-            # After a fork the old team's threads are gone; its memory is left alone.
-            _team, _owner = Team(size), owner
-        return _team
+        if _owner != owner:
+            # After a fork the old teams' threads are gone; their memory is left alone.
+            _teams, _owner = {}, owner
+        found = _teams.get(size)
+        if found is None:
+            while len(_teams) >= MAX_TEAMS:
+                _teams.pop(next(iter(_teams))).close()
+            found = _teams[size] = Team(size)
+        return found
 
 
 @atexit.register
 def _close() -> None:
-    if _team is not None and _owner == os.getpid():
-        _team.close()
+    if _owner == os.getpid():
+        for each in _teams.values():
+            each.close()

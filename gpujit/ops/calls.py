@@ -72,19 +72,26 @@ def run(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 def bind(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Op, list[Any]]:
     """The overload that a call means, and a run-time value for each of its parameters. Raises as ``call`` does."""
+    values, named = [plain(v) for v in args], {k: keyword(k, v) for k, v in kwargs.items()}
+    op, match = find(name, values, named)
+    return op, [step_value(step, [*values, *named.values()]) for step in match.steps]
+
+
+def find(name: str, values: Sequence[Any], named: dict[str, Any]) -> tuple[Op, overloads.Match]:
+    """The overload that a call with these run-time values means, and how they get to its parameters.
+
+    Raises as ``call`` does.
+    """
     candidates = table.by_name(name)
     if not candidates:
         raise UnknownOperatorError(f"there is no operator {name}; docs/operators.md lists them")
-    values = [plain(v) for v in args]
-    named = {k: _keyword(k, v) for k, v in kwargs.items()}
-    types, named_types = [type_of(v) for v in values], {k: type_of(v) for k, v in named.items()}
-    found = overloads.resolve(candidates, types, named_types)
+    found = overloads.resolve(candidates, [type_of(v) for v in values], {k: type_of(v) for k, v in named.items()})
     if not isinstance(found, overloads.Match):
         reasons = "\n".join(f"  {schema}\n    {reason}" for schema, reason in found)
         raise ArgumentError(f"{name}: the arguments fit none of its overloads\n{reasons}")
     op = table.by_full_name(found.schema.full_name)
     assert op is not None
-    return op, [_value(step, [*values, *named.values()]) for step in found.steps]
+    return op, found
 
 
 def plain(value: Any) -> Any:
@@ -130,7 +137,7 @@ def type_of(value: Any) -> T.Type:
     raise ArgumentError(f"a {kind.__name__} cannot be an argument of an operator")
 
 
-def _keyword(name: str, value: Any) -> Any:
+def keyword(name: str, value: Any) -> Any:
     """As ``plain``; ``dtype`` takes names, too, which elsewhere are strings."""
     if name.endswith("dtype") and isinstance(value, str):
         known = BY_NAME.get(value)
@@ -148,7 +155,7 @@ def _dtype_code(dtype: np.dtype) -> int:
     return code_of(dtype)
 
 
-def _value(step: overloads.Step, values: list[Any]) -> Any:
+def step_value(step: overloads.Step, values: list[Any]) -> Any:
     """What one parameter gets."""
     if step.kind == "default":
         return list(step.default) if isinstance(step.default, list) else _default(step)

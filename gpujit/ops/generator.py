@@ -48,6 +48,17 @@ class Generator:
         """The seed the stream was started from."""
         return self._seed
 
+    def state(self) -> Any:
+        """Where the stream is, for ``restore``."""
+        with self.lock:
+            return self._seed, self._words.get_state(), self._spare
+
+    def restore(self, state: Any) -> None:
+        """Go on from where the stream was."""
+        with self.lock:
+            self._seed, words, self._spare = state
+            self._words.set_state(words)
+
     @property
     def numpy(self) -> np.random.RandomState:
         """NumPy's view of the same stream, for distributions that need not match PyTorch's values."""

@@ -15,6 +15,7 @@ from gpujit.ir.dtypes import kind_of, numpy_dtype
 from gpujit.ir.graph import Node
 from gpujit.kernels import reference
 from gpujit.kernels.cpu_launch import BoundKernel, strides_of
+from gpujit.kernels.supply import NotCompiled
 from gpujit.kernels.tile import NotRendered
 from gpujit.ops.record import opaque_function
 from gpujit.support.config import config
@@ -66,6 +67,12 @@ class FusedStep:
         try:
             bound = self._bound.get(key) or self.bind(key, arrays, outs)
             bound((*arrays, *outs))
+        except NotCompiled:
+            # As its caller wants it: no reason to warn.
+            if self.strict:
+                raise
+            self.is_fused = False
+            return self.unfused(*operands)
         except (NotRendered, InternalError) as fault:
             self.give_up(fault.message)
             return self.unfused(*operands)

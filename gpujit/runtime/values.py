@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from gpujit.ir.values import (
     parse_device,
 )
 from gpujit.support.errors import ArgumentError, AttributeTypeError, GpujitError, OpError
+
+if TYPE_CHECKING:
+    from gpujit.ir.graph import Graph
 
 _SIMPLE: dict[T.Type, type | tuple[type, ...]] = {
     T.INT: int, T.FLOAT: float, T.BOOL: bool, T.COMPLEX: complex, T.STR: str, T.NONE: type(None), T.DEVICE: Device,
@@ -101,7 +104,8 @@ def convert(value: Any, t: T.Type) -> Any:
     number.
     """
     if isinstance(t, T.TensorType):
-        if isinstance(value, (bool, int, float, complex, str, list, tuple, dict, type(None))):
+        number = isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
+        if number or isinstance(value, (str, list, tuple, dict, type(None))):
             raise _Misfit(describe(value))
         return as_array(value)
     if t == T.ANY:
@@ -233,6 +237,28 @@ def bind_arguments(schema: Schema, args: tuple[Any, ...], kwargs: dict[str, Any]
         raise ArgumentError(
             f"{name}() got unknown keyword arguments {unknown}. Declaration: {declaration(schema, skip)}"
         )
+    return values
+
+
+def bind_inputs(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Run-time values for a graph's inputs, given in their order or by their names. Raises ArgumentError."""
+    names = [v.name for v in graph.inputs]
+    shown = f"Inputs: {', '.join(f'{v.name} : {v.type}' for v in graph.inputs)}"
+    if len(args) > len(names):
+        raise ArgumentError(f"the graph expected {len(names)} inputs but received {len(args)}. {shown}")
+    given = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in names or name in given:
+            raise ArgumentError(f"the graph got input {name!r} {'twice' if name in given else 'of no use'}. {shown}")
+        given[name] = value
+    values = []
+    for value in graph.inputs:
+        if value.name not in given:
+            raise ArgumentError(f"the graph is missing a value for input {value.name!r}. {shown}")
+        try:
+            values.append(convert(given[value.name], value.type))
+        except (_Misfit, GpujitError) as e:
+            raise ArgumentError(f"input {value.name!r} of the graph is of type {value.type}; found {e}") from None
     return values
 
 

@@ -181,6 +181,7 @@ def _located(error: Exception, code: bc.Code, pc: int) -> Exception:
     else:
         located = ScriptRuntimeError(f"{kind or 'call'}: {_first_line(error)}")
         if isinstance(error, MemoryError):
+            located.message = f"{kind or 'call'}: there is no memory for the result ({_first_line(error)})"
             located.code = "memory"
     located.frames = frames
     _set_where(located)

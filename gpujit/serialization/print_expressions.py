@@ -110,6 +110,12 @@ class ExpressionPrinter:
 
     def operator(self, node: Node) -> Pieces:
         space, _, name = node.kind.partition("::")
+        if node.kind == "prim::PythonOp":
+            raise self.fail(
+                f"{node.attributes['name']} is marked with 'ignore' and left to Python; mark it with 'unused' to save "
+                "what calls it",
+                node,
+            )
         if space == "upgrader":
             return self.call(self.owner.old_operator(name), node)
         if node.kind in _CASTS and len(node.inputs) == 1:

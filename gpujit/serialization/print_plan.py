@@ -155,7 +155,11 @@ def printed_arguments(node: Node, schema: Schema) -> list[Printed]:
             needed -= 1
     short = _listed(node, arguments, needed, leave_out=True)
     if len(short) < len(node.inputs) and not _means_the_same(node, schema, short):
-        return _listed(node, arguments, len(arguments), leave_out=False)
+        short = _listed(node, arguments, len(arguments), leave_out=False)
+    last = short[-1] if short else None
+    if last is not None and not last[0] and last[1].type == T.INT and not _means_the_same(node, schema, short):
+        # Where lists of sizes are taken, a lone int counts as one of them: ``view(x, 7)`` is not a view as dtype 7.
+        return [short[0], *((a.name, v) for a, v in zip(arguments[1:], node.inputs[1:], strict=False))]
     return short
 
 

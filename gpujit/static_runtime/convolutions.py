@@ -12,7 +12,7 @@ from gpujit.kernels.templates.planes import Window
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.native import Made
-from gpujit.static_runtime.places import Place, contiguous
+from gpujit.static_runtime.places import Place
 from gpujit.support.errors import ArgumentError, InternalError
 
 
@@ -36,7 +36,7 @@ def native_convolution(
     if found is None or not found.weights.is_constant or not found.bias.is_constant:
         return None
     x, weights, bias = place_of(found.x), found.weights.constant(), found.bias.constant()
-    if x is None or x.dtype != FLOAT32 or x.strides != contiguous(x.shape, x.dtype) or result.dtype != FLOAT32:
+    if x is None or x.dtype != FLOAT32 or not x.lies_together or result.dtype != FLOAT32:
         return None
     if weights.dtype != FLOAT32 or (bias is not None and bias.dtype != FLOAT32):
         return None

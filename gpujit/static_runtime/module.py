@@ -1,28 +1,35 @@
-"""StaticModule: one specialised graph with planned memory, safe to call from many threads at once."""
+"""PlannedGraph: one specialised graph with planned memory, safe to call from many threads at once."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node
+from gpujit.runtime.explain import label_of, line
 from gpujit.runtime.lower import Lowerer
+from gpujit.runtime.outputs import Targets, check_fit, put
 from gpujit.static_runtime.arrays import arrays_in
 from gpujit.static_runtime.build import build
+from gpujit.static_runtime.decide import name_values
 from gpujit.static_runtime.idle import Idle, pool
 from gpujit.static_runtime.makers import native_step
 from gpujit.static_runtime.native import Maker
-from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import Strides, facts_of
-from gpujit.static_runtime.run import StaticRuntime
+from gpujit.static_runtime.report import Benchmark, MemoryReport, NodeTime, memory_report, results_of
+from gpujit.static_runtime.run import Arena
 from gpujit.static_runtime.steps import Options, OutStep, StaticPlan
+from gpujit.static_runtime.tiers import Tier, tiers
 from gpujit.support.config import current
-from gpujit.support.errors import ArgumentError
+from gpujit.support.errors import ArgumentError, LimitError
 
 # How often a plan is made anew because tensors had other strides; after that they are copied.
 MAX_PLANS = 4
@@ -51,16 +58,16 @@ class Memory:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTime:
-    """Seconds a call spends in a node on average, and what runs it: native, out, interpreter."""
-
-    name: str
-    tier: str
-    seconds: float
+def at_once(work: Callable[[], object]) -> None:
+    """Do it now."""
+    work()
 
 
-class StaticModule:
+def not_at_all(work: Callable[[], object]) -> None:
+    """Leave it."""
+
+
+class PlannedGraph:
     """A graph whose types say all shapes, ready to be run on inputs of those shapes.
 
     The plan is made at the first run, for the strides of its inputs. Any number of threads may call ``run``: each call
@@ -71,6 +78,7 @@ class StaticModule:
         lowerer: makes the code of whatever is not planned; its ``fused`` steps run groups without a kernel.
         options: what to do, see Options.
         maker: makes native steps of operators that have templates; None leaves them to the interpreter.
+        replan: what to do with the work of planning anew for strides that a run met: do it now, later, or not.
     """
 
     def __init__(
@@ -80,34 +88,57 @@ class StaticModule:
         lowerer: Lowerer,
         options: Options = Options(),  # noqa: B008  # it is frozen
         maker: Maker | None = native_step,
+        replan: Callable[[Callable[[], object]], object] = at_once,
     ) -> None:
         self.graph, self.options = graph, options
-        self._programs, self._lowerer, self._maker = programs, lowerer, maker
+        self._programs, self._lowerer, self._maker, self._replan = programs, lowerer, maker, replan
         self._strides: dict[str, Strides] = {}
         self._plan: StaticPlan | None = None
         self._plans = 0
-        self._idle: list[StaticRuntime] | Idle[StaticRuntime] = []
+        self._is_asked = False
+        self._idle: list[Arena] | Idle[Arena] = []
         self._lock = threading.Lock()
 
-    def run(self, values: Sequence[Any], out: Sequence[np.ndarray | None] | None = None) -> Any:
+    def run(self, values: Sequence[Any], out: Targets | None = None) -> Any:
         """The graph's result for run-time values, as the interpreter gives it; tensors are arrays of their own.
 
         Args:
             out: an array for each output (of a tuple's elements when the output is one tuple), or None for those to be
                 made anew. They get the results and are returned in place of new arrays.
         Raises what the program raises, ArgumentError for an ``out`` that does not fit, LimitError when there is no
-        memory for the arena; the module stays usable.
+        memory for the arena or results; the module stays usable.
         """
         runtime = self.runtime(values)
         try:
-            if out is not None:
-                return self._run_into(runtime, values, out)
-            return runtime.run(values)
+            return runtime.run(values) if out is None else self._run_into(runtime, values, out)
+        except MemoryError:
+            raise self._no_memory(runtime) from None
         finally:
             if runtime.surprises:
                 self._learn(runtime)
             if runtime.plan is self._plan:
                 self._idle.append(runtime)
+
+    def run_on(self, runtime: Arena, values: Sequence[Any], out: Targets | None = None) -> Any:
+        """``run``, on a runtime that the caller keeps (``is_current`` says how long)."""
+        try:
+            return runtime.run(values) if out is None else self._run_into(runtime, values, out)
+        except MemoryError:
+            raise self._no_memory(runtime) from None
+        finally:
+            if runtime.surprises:
+                self._learn(runtime)
+
+    def is_current(self, runtime: Arena) -> bool:
+        """Whether a runtime is for the plan there is now."""
+        return runtime.plan is self._plan
+
+    def prepare(self, values: Sequence[Any]) -> None:
+        """Have the plan and a runtime for it."""
+        # Without memory whoever runs it is told: there may be some by then.
+        with suppress(LimitError):
+            found = self.runtime(values)
+            self._idle.append(found)
 
     def plan(self, values: Sequence[Any]) -> StaticPlan:
         """The plan; made for these values when there is none yet."""
@@ -122,15 +153,15 @@ class StaticModule:
                     self._plan = found
         return found
 
-    def runtime(self, values: Sequence[Any]) -> StaticRuntime:
+    def runtime(self, values: Sequence[Any]) -> Arena:
         """A runtime that nobody else uses, made when none is idle."""
         plan = self._plan or self.plan(values)
         check = current().check_plan
         try:
             found = self._idle.pop()
         except IndexError:
-            return StaticRuntime(plan, check=check)
-        return found if found.plan is plan and found.check is check else StaticRuntime(plan, check=check)
+            return Arena(plan, check=check)
+        return found if found.plan is plan and found.check is check else Arena(plan, check=check)
 
     def memory(self) -> Memory:
         """What the plan needs. Raises ArgumentError before the first run."""
@@ -144,10 +175,18 @@ class StaticModule:
             len(self._idle),
         )
 
+    def nbytes(self) -> int:
+        """Bytes of the arenas kept between runs."""
+        return sum(r.memory.nbytes + r.scratch.nbytes for r in list(self._idle))
+
+    def report(self) -> MemoryReport:
+        """Where everything lies. Raises ArgumentError before the first run."""
+        return memory_report(self._known(), len(self._idle))
+
     def profile(self, values: Sequence[Any], runs: int = 10) -> list[NodeTime]:
-        """The time of each node, the longest first. Native steps are called one by one for this."""
+        """The time of each node, the longest first. A look at the clock between native steps is part of it."""
         plan = self.plan(values)
-        runtime = StaticRuntime(plan, profile=True)
+        runtime = Arena(plan, profile=True)
         runtime.run(values)
         runtime.times.clear()
         for _ in range(runs):
@@ -155,29 +194,60 @@ class StaticModule:
         total: dict[int, float] = {}
         for number, seconds in runtime.times:
             total[number] = total.get(number, 0.0) + seconds / runs
+        labels = {t.node: t.label for t in self.tiers()}
         found = []
         for number, seconds in total.items():
             if number >= 0:
                 node = plan.order[number]
-                found.append(NodeTime(_label(node), plan.kinds[node], seconds))
+                found.append(NodeTime(labels.get(node) or label_of(node), plan.kinds[node], seconds))
             else:
                 kind = plan.code.kinds[-1 - number]
-                tier = "out" if isinstance(plan.code.instructions[-1 - number][1], OutStep) else "interpreter"
+                is_out = isinstance(plan.code.instructions[-1 - number][1], OutStep)
+                tier = "out" if is_out else "interpreter" if kind.startswith("prim::") else "numpy"
                 found.append(NodeTime(kind, tier, seconds))
         return sorted(found, key=lambda t: -t.seconds)
 
-    def explain(self) -> str:
-        """A line for each node: what runs it. Raises ArgumentError before the first run."""
-        plan = self._known()
+    def benchmark(self, values: Sequence[Any], warmup_runs: int = 5, main_runs: int = 50) -> Benchmark:
+        """What runs and nodes take, after runs that do not count. The program's effects happen in each of them.
+
+        Raises ArgumentError when there would be no run to take the time of.
+        """
+        if warmup_runs < 0 or main_runs < 1:
+            raise ArgumentError(f"{warmup_runs} runs to warm up and {main_runs} to measure: give at least 0 and 1")
+        for _ in range(warmup_runs):
+            self.run(values)
+        runs = []
+        for _ in range(main_runs):
+            start = perf_counter()
+            self.run(values)
+            runs.append(perf_counter() - start)
+        return Benchmark(tuple(runs), tuple(self.profile(values, min(main_runs, 10))))
+
+    def tiers(self, reasons: Mapping[Node, str] | None = None) -> list[Tier]:
+        """What runs each node. Raises ArgumentError before the first run.
+
+        Args:
+            reasons: why nodes of the graph were not fused.
+        """
+        names = name_values(self.graph)
+        by_name = {names[n.outputs[0]]: r for n, r in (reasons or {}).items() if n.outputs and n.outputs[0] in names}
+        return tiers(self._known(), self.options, self._lowerer.rules, by_name)
+
+    def explain(self, reasons: Mapping[Node, str] | None = None) -> str:
+        """A line for each node: what runs it and why nothing better. Raises ArgumentError before the first run.
+
+        Args:
+            reasons: why nodes of the graph were not fused.
+        """
         lines = [str(self.memory())]
-        lines += [f"{plan.kinds[n]:12} {_label(n)}" for n in plan.order if n.kind != RETURN]
+        lines += [line(t.name, t.reason, t.node, t.label) for t in self.tiers(reasons)]
         return "\n".join(lines)
 
     # Inside
 
     def _known(self) -> StaticPlan:
         if self._plan is None:
-            raise ArgumentError("a static module has no plan before its first run")
+            raise ArgumentError("a planned graph has no plan before its first run")
         return self._plan
 
     def _make(self) -> StaticPlan:
@@ -189,57 +259,58 @@ class StaticModule:
             if type(given) is np.ndarray and facts_of(value) == (given.shape, given.dtype):
                 self._strides[f"input {i}"] = given.strides
 
-    def _learn(self, runtime: StaticRuntime) -> None:
-        """Plan anew for strides that a run met."""
+    def _learn(self, runtime: Arena) -> None:
+        """See to a plan for the strides that a run met."""
         surprises, runtime.surprises = runtime.surprises, {}
         with self._lock:
-            if self._plans >= MAX_PLANS or runtime.plan is not self._plan:
+            if self._is_asked or self._plans >= MAX_PLANS or runtime.plan is not self._plan:
                 return
             for (segment, number), strides in surprises.items():
                 name = runtime.plan.names.get(runtime.plan.segments[segment].given[number].value)
                 if name is not None:
                     self._strides[name] = strides
-            self._plan = self._make()
-            self._idle = pool(self._plan.arena.size)
+            self._is_asked = True
+        self._replan(partial(self._plan_anew, runtime.plan))
 
-    def _run_into(self, runtime: StaticRuntime, values: Sequence[Any], out: Sequence[np.ndarray | None]) -> Any:
+    def _plan_anew(self, old: StaticPlan) -> None:
+        try:
+            made = self._make()
+        finally:
+            self._is_asked = False
+        with self._lock:
+            if self._plan is old:
+                self._plan = made
+                self._idle = pool(made.arena.size)
+
+    def _no_memory(self, runtime: Arena) -> LimitError:
+        size = runtime.plan.arena.size
+        return LimitError(f"there is no memory for the results of a plan whose arena takes {size} bytes")
+
+    def _run_into(self, runtime: Arena, values: Sequence[Any], out: Targets) -> Any:
         plan = runtime.plan
+        results = results_of(plan.graph)
+        if len(results) == len(out):
+            for i, (target, value) in enumerate(zip(out, results, strict=True)):
+                facts = facts_of(value)
+                if target is not None and facts is not None:
+                    # Before anything has run.
+                    check_fit(i, target, *facts)
         for i, target in enumerate(out):
-            value = plan.made_outputs.get(i)
-            if target is None or value is None or not _fits(target, value) or plan.reads_attributes:
+            made = plan.made_outputs.get(i)
+            if target is None or made is None or not _fits(target, made) or plan.reads_attributes:
                 continue
             others = [x for x in arrays_in(list(values)) if np.may_share_memory(x, target)]
             others += [x for x in plan.constants() if np.may_share_memory(x, target)]
             others += [x for k, x in enumerate(out) if k != i and x is not None and np.may_share_memory(x, target)]
             if not others:
-                runtime.targets[value] = target
+                runtime.targets[made] = target
         try:
             result = runtime.run(values)
         finally:
             runtime.targets.clear()
-        parts = list(result) if isinstance(result, tuple) else [result]
-        if len(parts) != len(out):
-            raise ArgumentError(f"out has {len(out)} arrays for {len(parts)} outputs")
-        for i, (target, made) in enumerate(zip(out, parts, strict=True)):
-            if target is None or target is made:
-                continue
-            if type(made) is not np.ndarray or (made.shape, made.dtype) != (target.shape, target.dtype):
-                what = f"{made.dtype}{list(made.shape)}" if isinstance(made, np.ndarray) else type(made).__name__
-                raise ArgumentError(f"out[{i}] is {target.dtype}{list(target.shape)}, the output is {what}")
-            target[...] = made
-            parts[i] = target
-        if not isinstance(result, tuple):
-            return parts[0]
-        return result._make(parts) if hasattr(result, "_make") else tuple(parts)
+        return put(result, out)
 
 
 def _fits(target: np.ndarray, value: Any) -> bool:
     is_writable = target.flags.c_contiguous and target.flags.writeable and target.flags.aligned
     return type(target) is np.ndarray and is_writable and facts_of(value) == (target.shape, target.dtype)
-
-
-def _label(node: Node) -> str:
-    inner = node.attributes.get("Subgraph")
-    if not isinstance(inner, Graph):
-        return node.kind
-    return "+".join(n.kind.partition("::")[2] for n in inner.all_nodes() if not n.kind.startswith("prim::"))

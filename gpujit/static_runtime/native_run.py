@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
@@ -14,11 +13,12 @@ import numpy as np
 from gpujit.kernels.team import alone, team
 from gpujit.static_runtime import enter
 from gpujit.static_runtime.arrays import ALIGN, address_of
+from gpujit.static_runtime.clock import Timed, words_at
 from gpujit.static_runtime.steps import Operand, Segment
 from gpujit.support.errors import InternalError, OpError
 
 if TYPE_CHECKING:
-    from gpujit.static_runtime.run import StaticRuntime
+    from gpujit.static_runtime.run import Arena
 
 # A team of nobody but the caller.
 _ALONE = alone()
@@ -27,9 +27,9 @@ _ALONE = alone()
 class NativeRun:
     """A run of native steps as a function of the arrays it is given; it returns the arrays it makes."""
 
-    def __init__(self, runtime: StaticRuntime, segment: Segment) -> None:
+    def __init__(self, runtime: Arena, segment: Segment) -> None:
         # The runtime's code holds this run: a reference back would keep the arena until a collection of cycles.
-        self._runtime: StaticRuntime = proxy(runtime)
+        self._runtime: Arena = proxy(runtime)
         self._segment = segment
         first = sum(len(s.steps) for s in runtime.plan.segments[: segment.number])
         self._functions = address_of(runtime.plan.functions) + 8 * first
@@ -141,8 +141,10 @@ class NativeRun:
     def launcher(self) -> Callable[[], None]:
         """Runs the steps once their blocks are filled in."""
         runtime, functions, blocks, count = self._runtime, self._functions, self._blocks, self._count
-        if runtime.is_watched:
+        if runtime.check:
             return self._one_by_one
+        if runtime.profile:
+            return self._timed()
         if self._is_alone:
             return partial(runtime.team.run, _ALONE, functions, blocks, count)
 
@@ -172,17 +174,29 @@ class NativeRun:
         y[...] = x
         return y
 
+    def _timed(self) -> Callable[[], None]:
+        """Runs the steps, and notes what each took."""
+        functions, blocks = (words_at(at, self._count) for at in (self._functions, self._blocks))
+        timed, positions = Timed(functions, blocks), [s.position for s in self._segment.steps]
+        runtime = self._runtime
+
+        def launch() -> None:
+            threads = team()
+            if threads.size > runtime.parts:
+                runtime.make_scratch(threads.size)
+            where = _ALONE if self._is_alone else threads.address
+            threads.run(where, timed.functions, timed.blocks, timed.count)
+            runtime.times += zip(positions, timed.seconds(), strict=True)
+
+        return launch
+
     def _one_by_one(self) -> None:
         runtime, threads = self._runtime, team()
         runtime.make_scratch(threads.size)
         where = _ALONE if self._is_alone else threads.address
         for k, step in enumerate(self._segment.steps):
-            if runtime.check:
-                runtime.poison(step.position)
-            start = perf_counter()
+            runtime.poison(step.position)
             threads.run(where, self._functions + 8 * k, self._blocks + 8 * k, 1)
-            if runtime.profile:
-                runtime.times.append((step.position, perf_counter() - start))
 
     def _raise_found(self) -> None:
         """Raise the message of the first check that failed."""

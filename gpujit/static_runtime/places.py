@@ -61,6 +61,12 @@ class Place:
         return None if any(s % size for s in self.strides) else tuple(s // size for s in self.strides)
 
     @property
+    def lies_together(self) -> bool:
+        """Whether the elements lie as in a contiguous array; strides of dims of one element do not matter."""
+        wanted = contiguous(self.shape, self.dtype)
+        return all(n == 1 or a == b for a, b, n in zip(self.strides, wanted, self.shape, strict=True))
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the elements."""
         return prod(self.shape) * self.dtype.itemsize
@@ -198,7 +204,7 @@ class Places:
         base = self._places.get(x)
         if base is None or not 0 < prod(base.shape) <= LARGEST_COPY:
             return
-        if base.strides != contiguous(base.shape, base.dtype):
+        if not base.lies_together:
             node.set_input(0, self._copy(node, x, base))
 
     def _copy(self, node: Node, x: Value, base: Place) -> Value:

@@ -13,7 +13,7 @@ from gpujit.kernels.templates.bound import BoundTemplate
 from gpujit.kernels.templates.planes import Window
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.native import Made, of_template
-from gpujit.static_runtime.places import Place, contiguous
+from gpujit.static_runtime.places import Place
 from gpujit.support.errors import ArgumentError, InternalError
 
 Pair = tuple[int, int]
@@ -26,7 +26,7 @@ def native_pooling(node: Node, place_of: Callable[[Value], Place | None], result
         return None
     bind, rank = found
     x = place_of(node.inputs[0])
-    if x is None or x.dtype != FLOAT32 or x.strides != contiguous(x.shape, x.dtype) or result.dtype != FLOAT32:
+    if x is None or x.dtype != FLOAT32 or not x.lies_together or result.dtype != FLOAT32:
         return None
     lead = x.shape[:-rank]
     if len(lead) not in (1, 2) or result.shape[:-rank] != lead or not prod(x.shape) or not prod(result.shape):

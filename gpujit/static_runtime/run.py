@@ -1,6 +1,6 @@
 """A runtime: one arena, the blocks of native steps with its addresses, and the plan's code bound to both.
 
-One thread uses a runtime at a time; ``StaticModule`` keeps a pool of them.
+One thread uses a runtime at a time; ``PlannedGraph`` keeps a pool of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INTERPRETER = Interpreter(Lowerer(np))
 _CALLS = (bc.OP1, bc.OP2, bc.OP3, bc.OP, bc.OPM)
 
 
-class StaticRuntime:
+class Arena:
     """One arena and all that points into it.
 
     Args:
@@ -87,13 +87,20 @@ class StaticRuntime:
 
     @property
     def is_watched(self) -> bool:
-        """Whether steps are run one by one."""
+        """Whether something is done between steps."""
         return self.check or self.profile
 
     def make_scratch(self, parts: int) -> None:
-        """Have scratch memory for so many threads."""
+        """Have scratch memory for so many threads. Raises LimitError."""
         if parts > self.parts and self.plan.scratch:
-            self.scratch = aligned((self.plan.scratch * parts,), np.dtype(np.uint8), self.plan.scratch * parts)
+            size = self.plan.scratch * parts
+            try:
+                self.scratch = aligned((size,), np.dtype(np.uint8), size)
+            except MemoryError:
+                arena = self.plan.arena.size
+                raise LimitError(
+                    f"there is no memory for {size} bytes of scratch, beside an arena of {arena} bytes"
+                ) from None
             self.blocks[self.plan.scratch_words] = address_of(self.scratch)
         self.parts = max(parts, self.parts)
 

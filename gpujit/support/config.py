@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -75,7 +75,10 @@ class Settings:
         "GPUJIT_CHECK_PLAN", False, "look for overlaps in planned memory and poison what is free, on every run"
     )
     disable: tuple[str, ...] = _switch(
-        "GPUJIT_DISABLE", (), "parts to leave out, by name: fuser, static, workers", _names
+        "GPUJIT_DISABLE",
+        (),
+        "parts to turn off, by name: fuser, static, workers, compile (kernels that are new)",
+        _names,
     )
     autotune: bool = _switch(
         "GPUJIT_AUTOTUNE", False, "measure several tiles for each new CPU kernel and keep the fastest; takes seconds"
@@ -112,6 +115,29 @@ _current: ContextVar[Settings] = ContextVar("gpujit_settings", default=_started)
 
 # The settings that hold here, for code that asks on every call.
 current: Callable[[], Settings] = _current.get
+
+
+class Overrides:
+    """Settings that differ from those that hold by what ``change`` makes of them, for calls that are many and short.
+
+    ``token = overrides.begin()``, and in a ``finally`` block ``overrides.end(token)``.
+    """
+
+    __slots__ = ("_change", "_known")
+
+    def __init__(self, change: Callable[[Settings], Settings]) -> None:
+        self._change = change
+        self._known: tuple[Settings | None, Settings] = (None, _started)
+
+    def begin(self) -> Token[Settings]:
+        """Put them in place of those that hold in the running thread."""
+        base = _current.get()
+        known = self._known
+        if known[0] is not base:
+            known = self._known = (base, self._change(base))
+        return _current.set(known[1])
+
+    end = staticmethod(_current.reset)
 
 
 class Config:

@@ -168,6 +168,18 @@ class FreezeError(GpujitError, RuntimeError):
     code = "freeze"
 
 
+class TraceError(GpujitError, RuntimeError):
+    """A function cannot be traced: it does something to traced values that no graph can hold. ``where`` is its line."""
+
+    code = "trace"
+
+
+class TraceCheckError(TraceError):
+    """What was traced does not compute what the function computes."""
+
+    code = "trace-check"
+
+
 class SaveError(GpujitError, RuntimeError):
     """A module cannot be saved: it holds something no archive can (the message names it), or the target fails."""
 
@@ -192,6 +204,10 @@ class FusionWarning(UserWarning):
 
 class CacheWarning(UserWarning):
     """Compiled kernels cannot be kept on disk: all works, and every process compiles anew."""
+
+
+class TracerWarning(Warning):
+    """A trace does not hold something the function does: a branch, a loop count, a number that Python took."""
 
 
 # torch.jit's name for what a program raises.

@@ -83,6 +83,43 @@ def test_graphs_verify_and_their_text_parses_back(name: str) -> None:
         assert print_graph(again, constants=[]) == text
 
 
+def runs_of(module: Any, snippet: language.Snippet, convert: Any, raised: tuple[type[Exception], ...]) -> Any:
+    """The runs of a loaded program, in the form of the expected outcomes."""
+    runs: list[Any] = []
+    for values in snippet.inputs:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            try:
+                run: Any = {"value": language.plain(module(*language.arguments(values, convert)))}
+            except raised as e:
+                run = {"raised": str(e)}
+        runs.append({**run, "printed": printed.getvalue()})
+    return runs
+
+
+SAVED = [n for n, o in EXPECTED.items() if isinstance(o, list) and not n.startswith("ignored")]
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_programs_saved_and_loaded_again(name: str) -> None:
+    snippet = SNIPPETS[name]
+    data = gpujit.script(language.load(snippet, language.TorchAlias()).f).save_to_buffer()
+    check(runs_of(gpujit.load(data), snippet, np.asarray, (gpujit.GpujitError,)), EXPECTED[name])
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", SAVED)
+def test_programs_saved_and_loaded_by_pytorch(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    snippet = SNIPPETS[name]
+    data = gpujit.script(language.load(snippet, language.TorchAlias()).f).save_to_buffer()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        loaded = torch.jit.load(io.BytesIO(data))
+        got = runs_of(loaded, snippet, torch.from_numpy, (RuntimeError, torch.jit.Error))
+    check(got, EXPECTED[name])
+
+
 @pytest.mark.parametrize("name", BEYOND)
 def test_what_pytorch_refuses_means_what_python_means(name: str) -> None:
     snippet = BEYOND[name]

@@ -129,6 +129,11 @@ SAME: list[tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = [
     ("aten::native_dropout", (np.ones(9, np.float32), 0.3, True), lambda t: t.native_dropout(t.ones(9), 0.3, True)),
     ("aten::native_dropout", (np.ones(9, np.float32), 0.3, False), lambda t: t.native_dropout(t.ones(9), 0.3, False)),
     (
+        "aten::rrelu",
+        (np.linspace(-1, 1, 9, dtype=np.float32), 0.1, 0.3, True),
+        lambda t: t.rrelu(t.linspace(-1, 1, 9), 0.1, 0.3, True),
+    ),
+    (
         "aten::rrelu_with_noise",
         (np.linspace(-1, 1, 9, dtype=np.float32), np.zeros(9, np.float32), 0.1, 0.3, True),
         lambda t: t.ops.aten.rrelu_with_noise(t.linspace(-1, 1, 9), t.zeros(9), 0.1, 0.3, True),

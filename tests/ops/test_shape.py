@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gpujit.ops.families.memory.shape  # noqa: F401  # declares the entries
-from gpujit.support.errors import DTypeError, ShapeError
+from gpujit.support.errors import DTypeError, OpError, ShapeError
 from tests.ops.check import against_torch, run
 
 BF16 = ml_dtypes.bfloat16
@@ -91,6 +91,11 @@ TORCH: list[tuple[str, tuple[Any, ...]]] = [
     ("aten::rot90", (X, 3, [1, 2])),
     ("aten::rot90", (X, 4, [1, 2])),
     ("aten::_chunk_cat", ([X, X[:, :, :1]], 1, 2)),
+    *(
+        ("aten::pad_sequence", ([X, X[:1], X[:0]], batch_first, -1.5, side))
+        for batch_first in (False, True)
+        for side in ("left", "right")
+    ),
 ]
 
 
@@ -146,6 +151,9 @@ ERRORS: list[tuple[str, tuple[Any, ...], type[Exception], str]] = [
     ("aten::flip", (M, [0, 0]), ShapeError, "name a dim twice"),
     ("aten::fliplr", (V,), ShapeError, "at least 2 dims"),
     ("aten::rot90", (M, 1, [0, 0]), ShapeError, "name a dim twice"),
+    ("aten::pad_sequence", ([], False, 0.0, "right"), ShapeError, "at least one sequence"),
+    ("aten::pad_sequence", ([X, X[:, :1]], False, 0.0, "right"), ShapeError, "may differ in their first size alone"),
+    ("aten::pad_sequence", ([X], False, 0.0, "top"), OpError, "expected 'left' or 'right'"),
 ]
 
 

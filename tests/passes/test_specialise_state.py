@@ -180,6 +180,109 @@ def test_numbers_in_an_attribute_are_guarded_only_when_they_decide():
     assert found.check([np.array(1)], module) == "self.steps is int64 3, the graph was specialised for int64 2"
 
 
+def test_of_a_container_that_changes_too_often_its_kind_alone_is_assumed():
+    types, module = counter()
+    graph = read(
+        """
+        graph(%self : __torch__.M, %x : Tensor):
+          %5 : int = prim::Constant[value=5]()
+          %list : int[] = prim::GetAttr[name="sizes"](%self)
+          %same : int[] = aten::append(%list, %5)
+          %again : int[] = prim::GetAttr[name="sizes"](%self)
+          %n : int = aten::len(%again)
+          return (%n)""",
+        types,
+    )
+    found = specialise(graph, key_of(graph, [module, f32(1)]), volatile=["self.sizes"])
+    assert "self.sizes is a list" in [str(g) for g in found.guards]
+    for n in range(3, 8):
+        assert found.check([f32(1)], module) is None
+        assert run_graph(found.graph, module, f32(1)) == n
+    assert module.get("sizes") == [1, 2, 5, 5, 5, 5, 5]
+
+
+def test_containers_are_told_apart_where_one_is_changed():
+    t = T.ClassType("__torch__.M", is_module=True)
+    for name in ("a", "b", "c"):
+        t.add_attribute(name, T.ListType(T.INT))
+    text = """
+        graph(%self : __torch__.M, %x : Tensor):
+          %5 : int = prim::Constant[value=5]()
+          %a : int[] = prim::GetAttr[name="a"](%self)
+          %b : int[] = prim::GetAttr[name="b"](%self)
+          %c : int[] = prim::GetAttr[name="c"](%self)
+          %n : int = {}
+          %m : int = aten::len(%c)
+          %o : int = aten::len(%b)
+          %s : int = aten::add(%n, %m)
+          %p : int = aten::add(%s, %o)
+          return (%p)"""
+    shared = [1]
+    module = ScriptObject(t, [shared, [1], shared])
+    graph = read(text.format("aten::len(%a)"), {"__torch__.M": t})
+    found = specialise(graph, key_of(graph, [module, f32(1)]))
+    assert not any("one object" in str(g) for g in found.guards)
+    changed = """aten::len(%a)
+          %same : int[] = aten::append(%a, %5)"""
+    graph = read(text.format(changed), {"__torch__.M": t})
+    found = specialise(graph, key_of(graph, [module, f32(1)]))
+    assert str(found.guards[-1]) == "the lists and dicts self.a, self.b, self.c is one object each for [0, 1, 0]"
+    assert run_graph(found.graph, module, f32(1)) == 1 + 2 + 1
+    for slots, fits in (
+        ([shared, [1], shared], True),
+        ([[1], [1], [1]], False),
+        ([shared, shared, [1]], False),
+        ([shared, shared, shared], False),
+    ):
+        shared[:] = [1]
+        module.slots[:] = slots
+        assert (found.check([f32(1)], module) is None) is fits
+
+
+CHANGED = """
+    graph(%self : __torch__.M, %x : Tensor):
+      %5 : int = prim::Constant[value=5]()
+      %yes : bool = prim::Constant[value=1]()
+      {}
+      %after : int[] = prim::GetAttr[name="sizes"](%self)
+      %n : int = aten::len(%after)
+      return ({})"""
+IN_A_BRANCH = """%go : bool = aten::Bool(%x)
+       = prim::If(%go)
+        block0():
+          %list : int[] = prim::GetAttr[name="sizes"](%self)
+          %same : int[] = aten::append(%list, %5)
+          -> ()
+        block1():
+          -> ()"""
+IN_A_LOOP = """%trips : int = aten::Int(%x)
+      %sum : int = prim::Loop(%trips, %yes, %5)
+        block0(%i : int, %s : int):
+          %list : int[] = prim::GetAttr[name="sizes"](%self)
+          %m : int = aten::len(%list)
+          %t : int = aten::add(%s, %m)
+          %same : int[] = aten::append(%list, %5)
+          -> (%yes, %t)"""
+
+
+def test_lists_first_met_in_a_branch_or_loop_are_not_as_they_were():
+    types, module = counter()
+    graph = read(CHANGED.format(IN_A_BRANCH, "%n"), types)
+    found = specialise(graph, key_of(graph, [module, np.array(1)]))
+    assert "prim::If" in kinds(found.graph)
+    for x, n in ((1, 3), (0, 2)):
+        module.set("sizes", [1, 2])
+        assert found.check([np.array(x)], module) is None
+        assert run_graph(found.graph, module, np.array(x)) == n
+    graph = read(CHANGED.format(IN_A_LOOP, "%sum"), types)
+    found = specialise(graph, key_of(graph, [module, np.array(2)]))
+    assert "prim::Loop" in kinds(found.graph)
+    for trips in (0, 1, 4):
+        module.set("sizes", [1, 2])
+        assert found.check([np.array(trips)], module) is None
+        assert run_graph(found.graph, module, np.array(trips)) == 5 + sum(range(2, 2 + trips))
+
+
 def test_large_containers_are_not_looked_into():
     text = """
         graph(%d : Dict(str, int), %key : str):

@@ -10,7 +10,9 @@ import pytest
 import gpujit
 from gpujit.ir.graph import Graph, Node
 from gpujit.ir.types import BOOL, INT, TENSOR
+from gpujit.serialization.placeholder import placeholder_module
 from gpujit.serialization.python_print import print_graph_as_source
+from gpujit.serialization.writer import save_to_bytes
 from gpujit.support.errors import SaveError
 from tests.programs import Member, Obj, archive, module
 from tests.serialization.saved import again, code, members
@@ -303,6 +305,20 @@ def test_thousands_of_nodes_in_a_row_take_no_stack() -> None:
     assert print_graph_as_source(graph).count("torch.neg") == 5000
 
 
+def test_a_function_is_saved_as_a_module() -> None:
+    source = module("def forward(self: __torch__.M, x: Tensor) -> Tensor:\n  return __torch__.helper(x, 3, )")
+    source += "def helper(x: Tensor, n: int=2) -> Tensor:\n  return torch.mul(x, n)\n"
+    loaded = gpujit.load(archive(source))._program.loaded
+    assert loaded is not None
+    function = loaded.resolver.find_function("__torch__.helper")
+    assert function is not None
+    saved = gpujit.load(save_to_bytes(placeholder_module(function), run_method=lambda f, a: None))
+    assert saved.original_name == "PlaceholderModule"
+    assert saved.forward.schema.arguments[2].default == 2
+    np.testing.assert_array_equal(saved(np.ones(2, np.float32)), [2, 2])
+    np.testing.assert_array_equal(saved(np.ones(2, np.float32), n=5), [5, 5])
+
+
 def loop_graph() -> Graph:
     """A loop that has both a number of iterations and a condition, as passes may make one."""
     graph = Graph("f")
@@ -396,3 +412,12 @@ def test_the_version_is_the_least_that_the_operators_allow(call: str, version: i
     source = module(f"def forward(self: __torch__.M, x: Tensor) -> Tensor:\n  return {call}")
     data = gpujit.load(archive(source, version=10)).save_to_buffer()
     assert int(data_version(data)) == version
+
+
+def test_a_lone_number_is_not_taken_for_a_list_of_sizes() -> None:
+    def as_int32(x: gpujit.Tensor) -> gpujit.Tensor:
+        return gpujit.ops.view(x, dtype=3)
+
+    data = gpujit.script(as_int32).save_to_buffer()
+    assert "torch.view(x, dtype=3)" in code(data)
+    assert gpujit.load(data)(np.ones(2, np.float32)).dtype == np.int32

@@ -15,7 +15,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
 from gpujit.ir.schema import Argument, Schema
-from gpujit.ir.values import ScriptObject
+from gpujit.serialization.placeholder import placeholder_module
 from gpujit.serialization.writer import save_to_bytes
 from gpujit.support.errors import GpujitError
 from tests.passes.flow_graphs import INPUTS, flows, trace
@@ -24,20 +24,12 @@ from tests.passes.random_graphs import Program, assert_equal, assert_same_outcom
 
 def saved(graph: Graph) -> bytes:
     """An archive of a module whose ``forward`` is the graph, after ``self``."""
-    cls = T.ClassType("__torch__.M", is_module=True)
-    whole = graph.copy()
-    params = whole.block.param_node.outputs
-    whole.add_input(cls, "self")
-    params.insert(0, params.pop())
-    for i, value in enumerate(params):
-        value.index = i
-    results = [v.type for v in whole.outputs]
+    results = [v.type for v in graph.outputs]
     returned = results[0] if len(results) == 1 else T.TupleType(tuple(results))
-    names = ["self", *(f"a{i}" for i in range(len(params) - 1))]
-    arguments = tuple(Argument(n, v.type, str(v.type)) for n, v in zip(names, params, strict=True))
-    schema = Schema("__torch__.M.forward", "", arguments, (Argument("", returned, str(returned)),))
-    cls.methods["forward"] = Function("__torch__.M.forward", lambda: schema, lambda: whole)
-    return save_to_bytes(ScriptObject(cls), run_method=_nothing)
+    arguments = tuple(Argument(f"a{i}", v.type, str(v.type)) for i, v in enumerate(graph.inputs))
+    schema = Schema("__torch__.f", "", arguments, (Argument("", returned, str(returned)),))
+    function = Function("__torch__.f", lambda: schema, lambda: graph)
+    return save_to_bytes(placeholder_module(function), run_method=_nothing)
 
 
 def _nothing(function: Any, arguments: list[Any]) -> Any:

@@ -24,7 +24,7 @@ from gpujit.runtime.fused import FusedStep
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.values import bind_arguments
 from gpujit.runtime.vm import Interpreter
-from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.module import PlannedGraph
 from gpujit.static_runtime.native import Maker
 from gpujit.static_runtime.steps import Options
 from gpujit.testing import resolve_node
@@ -38,7 +38,7 @@ CORPUS = Path(__file__).parents[1] / "models" / "corpus"
 class Pair:
     """A planned graph and the same graph run by the interpreter with fused groups."""
 
-    static: StaticModule
+    static: PlannedGraph
     values: list[Any]
     specialised: Specialised
     executor_code: Any
@@ -71,7 +71,7 @@ def pair(
         plan = executor.prepare(values)
     lowerer = Lowerer(np, module._program.lowerer.rules)
     lowerer.fused = {n: s for n, s in plan.steps.items() if isinstance(s, FusedStep)}
-    static = StaticModule(plan.graph, plan.fused.programs, lowerer, options)
+    static = PlannedGraph(plan.graph, plan.fused.programs, lowerer, options)
     return Pair(static, values, plan.specialised, plan.code)
 
 
@@ -80,17 +80,17 @@ def own(values: Sequence[Any]) -> list[Any]:
     return [values[0], *copy.deepcopy(list(values[1:]))]
 
 
-def from_text(text: str, options: Options = DEFAULT, maker: Maker | None = None) -> StaticModule:
+def from_text(text: str, options: Options = DEFAULT, maker: Maker | None = None) -> PlannedGraph:
     """The static module of a typed graph given as text, fused first."""
     graph = parse_graph(textwrap.dedent(text).strip(), resolve=resolve_node)
     verify(graph)
     return from_graph(graph, options, maker)
 
 
-def from_graph(graph: Graph, options: Options = DEFAULT, maker: Maker | None = None) -> StaticModule:
+def from_graph(graph: Graph, options: Options = DEFAULT, maker: Maker | None = None) -> PlannedGraph:
     """The static module of a typed graph, fused first. Products are operators unless a maker is given."""
     fused = fuse(graph)
-    return StaticModule(graph, fused.programs, Lowerer(np), options, maker)
+    return PlannedGraph(graph, fused.programs, Lowerer(np), options, maker)
 
 
 def run_graph(graph: Graph, values: Sequence[Any]) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpujit.runtime.lower import Lowerer
-from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.module import PlannedGraph
 from gpujit.support.config import config
 from tests.static_runtime.help import f32, run_graph
 from tests.static_runtime.test_recurrent import graph_of
@@ -20,7 +20,7 @@ def check(name: str, arguments: list[Any], constants: set[int] = frozenset()) ->
     """Whether the node is a native step; either way its result is exactly (a product: nearly) the interpreter's."""
     graph, given = graph_of(name, arguments, constants)
     wanted = run_graph(graph, given)
-    module = StaticModule(graph, {}, Lowerer(np))
+    module = PlannedGraph(graph, {}, Lowerer(np))
     with config(check_plan=True):
         got = module.run(given)
     assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
@@ -28,7 +28,7 @@ def check(name: str, arguments: list[Any], constants: set[int] = frozenset()) ->
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
     else:
         np.testing.assert_array_equal(got, wanted)
-    (kind,) = {line.split()[0] for line in module.explain().splitlines() if line.split()[-1] == name}
+    (kind,) = {t.name.split()[0] for t in module.tiers() if t.label == name}
     return kind == "native"
 
 

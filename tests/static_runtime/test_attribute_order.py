@@ -11,7 +11,7 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.types import TensorType
 from gpujit.ops import table
 from gpujit.runtime.lower import Lowerer
-from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.module import PlannedGraph
 from gpujit.support.config import config
 from tests.static_runtime.help import CORPUS, f32
 
@@ -44,7 +44,7 @@ def test_reading_does_not_cut_a_run() -> None:
     owner, x = graph.add_input(module.type), graph.add_input(TensorType(FLOAT, (3, 4)))
     y = emit(graph, "aten::mm", [x, read(graph, owner, "wt", (4, 6))], (3, 6))
     graph.add_output(emit(graph, "aten::mm", [y, read(graph, owner, "w", (6, 4))], (3, 4)))
-    static = StaticModule(graph, {}, Lowerer(np))
+    static = PlannedGraph(graph, {}, Lowerer(np))
     given = f32(3, 4)
     values = [module, given]
     for check in (True, False):
@@ -65,7 +65,7 @@ def test_what_was_written_is_read() -> None:
     after = emit(graph, "aten::neg", [read(graph, owner, "w", (6, 4))], (6, 4))
     graph.add_output(before)
     graph.add_output(after)
-    static = StaticModule(graph, {}, Lowerer(np))
+    static = PlannedGraph(graph, {}, Lowerer(np))
     old = attribute(module, "w").copy()
     for k in range(3):
         given = f32(6, 4, seed=k)

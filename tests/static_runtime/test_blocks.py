@@ -20,7 +20,7 @@ from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime import decide
 from gpujit.static_runtime.decide import Decisions
 from gpujit.static_runtime.lifetime import owner_of
-from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.module import PlannedGraph
 from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.steps import Options
 from gpujit.support.config import config
@@ -33,7 +33,7 @@ EVERYTHING = Options(out_bytes=0)
 X, W = f32(8, 16), f32(16, 16, seed=1) / 4
 
 
-def planned_in_blocks(static: StaticModule) -> int:
+def planned_in_blocks(static: PlannedGraph) -> int:
     assert static._plan is not None
     return sum(v.node.block is not v.node.graph.block for v in static._plan.values)
 
@@ -45,7 +45,7 @@ def _label(node: Node) -> str:
     return "+".join(n.kind.partition("::")[2] for n in inner.all_nodes() if not n.kind.startswith("prim::"))
 
 
-def tiers(static: StaticModule) -> list[str]:
+def tiers(static: PlannedGraph) -> list[str]:
     plan = static._plan
     assert plan is not None
     return [f"{plan.kinds[n]} {_label(n)}" for n in plan.order if n.kind != RETURN]

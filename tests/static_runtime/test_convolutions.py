@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpujit.kernels.templates import packs
 from gpujit.runtime.lower import Lowerer
-from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.module import PlannedGraph
 from tests.static_runtime.help import f32
 from tests.static_runtime.test_products import check, graph_of
 
@@ -86,7 +86,7 @@ def test_packed_weights_are_shared_and_go_with_the_weights() -> None:
     modules = []
     for images in (1, 2):
         graph, given = graph_of("aten::conv2d", [f32(images, 8, 6, 6), w, None, [1, 1], [0, 0], [1, 1], 1], {1, 2})
-        modules.append((StaticModule(graph, {}, Lowerer(np)), given))
+        modules.append((PlannedGraph(graph, {}, Lowerer(np)), given))
     owners: list[Any] = [m.plan(given).segments[0].steps[0].kernel.owner for m, given in modules]
     packed = [o.constants["weights"] for o in owners]
     assert packed[0] is packed[1]

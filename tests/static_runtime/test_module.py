@@ -1,4 +1,4 @@
-"""StaticModule: given result arrays, errors, strides it learns, checks that find faults, reports, other steps."""
+"""PlannedGraph: given result arrays, errors, strides it learns, checks that find faults, reports, other steps."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from gpujit.kernels.templates import packs
 from gpujit.ops import table
 from gpujit.passes.nodes import infer_types
 from gpujit.runtime.lower import Lowerer
-from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.module import PlannedGraph
 from gpujit.support.config import config
 from tests.static_runtime.help import f32, run_graph
 
@@ -59,7 +59,7 @@ def check(name: str, arguments: list[Any], constants: set[int] = frozenset()) ->
     """Whether the product is a native step; either way its result is the interpreter's."""
     graph, given = graph_of(name, arguments, constants)
     wanted = run_graph(graph, given)
-    module = StaticModule(graph, {}, Lowerer(np))
+    module = PlannedGraph(graph, {}, Lowerer(np))
     with config(check_plan=True):
         got = module.run(given)
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
@@ -146,7 +146,7 @@ def test_packed_weights_are_shared_and_go_with_the_weights() -> None:
     before = len(packs._packs)
     for rows in (3, 300):
         graph, given = graph_of("aten::linear", [f32(rows, 48), w, None], {1})
-        first, second = StaticModule(graph, {}, Lowerer(np)), StaticModule(graph, {}, Lowerer(np))
+        first, second = PlannedGraph(graph, {}, Lowerer(np)), PlannedGraph(graph, {}, Lowerer(np))
         np.testing.assert_array_equal(first.run(given), second.run(given))
         packed = [s.kernel.owner.constants["b"] for m in (first, second) for s in m.plan(given).segments[0].steps]  # type: ignore[attr-defined]
         assert packed[0] is packed[1]

@@ -18,7 +18,7 @@ from gpujit.ops import table
 from gpujit.passes.nodes import infer_types
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime import recurrent
-from gpujit.static_runtime.module import StaticModule
+from gpujit.static_runtime.module import PlannedGraph
 from gpujit.support.config import config
 from gpujit.support.errors import OpError
 from tests.static_runtime.help import CORPUS, f32, pair, read_case, run_graph
@@ -63,14 +63,14 @@ def check(name: str, arguments: list[Any], constants: set[int]) -> bool:
     """Whether the node is a native step; either way its results are the interpreter's, twice."""
     graph, given = graph_of(name, arguments, constants)
     wanted = run_graph(graph, given)
-    module = StaticModule(graph, {}, Lowerer(np))
+    module = PlannedGraph(graph, {}, Lowerer(np))
     for _ in range(2):
         with config(check_plan=True):
             got = module.run(given)
         for y, x in zip(*([v] if isinstance(v, np.ndarray) else v for v in (got, wanted)), strict=True):
             np.testing.assert_allclose(y, x, rtol=1e-4, atol=1e-5)
             assert (y.dtype, y.shape) == (x.dtype, x.shape)
-    kinds = {line.split()[0] for line in module.explain().splitlines() if line.split()[-1] == name.split(".")[0]}
+    kinds = {t.name.split()[0] for t in module.tiers() if t.label == name.split(".")[0]}
     assert len(kinds) == 1
     return kinds == {"native"}
 
@@ -139,7 +139,7 @@ def test_dropout_in_training_is_refused_as_ever() -> None:
     rest[2:4] = [0.5, True]
     graph, given = graph_of("aten::gru.input", [x, state, params, *rest], {2})
     with pytest.raises(OpError, match="dropout"):
-        StaticModule(graph, {}, Lowerer(np)).run(given)
+        PlannedGraph(graph, {}, Lowerer(np)).run(given)
 
 
 def test_packed_weights_are_shared_and_go_with_the_weights() -> None:
@@ -150,7 +150,7 @@ def test_packed_weights_are_shared_and_go_with_the_weights() -> None:
     for steps, batch in ((4, 3), (7, 1)):
         state = [np.ascontiguousarray(s[:, :batch]) for s in states]
         graph, given = graph_of("aten::lstm.input", [f32(steps, batch, 6), state, params, *rest], {2})
-        modules.append(StaticModule(graph, {}, Lowerer(np)))
+        modules.append(PlannedGraph(graph, {}, Lowerer(np)))
         modules[-1].run(given)
     assert len(recurrent._packs) == before + 1
     del modules, graph, params
@@ -166,9 +166,8 @@ def test_models_run_their_layers_natively(name: str) -> None:
         got, wanted = case.planned(case.values), case.interpreted(case.values)
         for y, x in zip(flat(got), flat(wanted), strict=True):
             np.testing.assert_allclose(y, x, rtol=1e-4, atol=1e-5)
-    lines = [line.split() for line in case.static.explain().splitlines()]
-    kinds = {line[0] for line in lines if line[-1] in ("aten::lstm", "aten::gru", "aten::lstm_cell")}
-    assert kinds == {"native"}
+    kinds = {t.name for t in case.static.tiers() if t.label in ("aten::lstm", "aten::gru", "aten::lstm_cell")}
+    assert kinds == {"native template"}
 
 
 def flat(value: Any) -> list[np.ndarray]:

@@ -162,11 +162,13 @@ def _dynamic_loop(
     written: dict[tuple[Ref, str], T.Type] = {}
     lost: dict[Value, None] = {}
     reshaped: dict[Value, None] = {}
+    spoiled: frozenset[type] = frozenset()
     for _ in range(MAX_ATTEMPTS):
         for ref in forced:
             ev.place(ref, None, node)
         for ref in forgotten:
             ev.state.contents.pop(ref, None)
+        ev.state.spoiled |= spoiled
         for key, t in written.items():
             ev.state.attributes.pop(key, None)
             ev.state.stale[key] = t
@@ -193,6 +195,13 @@ def _dynamic_loop(
             end = ev.state
             stable = template.widen(ev, results, [p.type for p in block.params[1:]]) if reached else True
             stable &= _changes(ev, base, end, forced, forgotten, written, lost)
+            # Containers first met in here, and changed: the next turn does not find them as they were.
+            stable &= all(
+                ref in base.places or ref not in end.places or end.contents.get(ref) is found
+                for ref, found in ev.met.items()
+            )
+            stable &= end.spoiled == base.spoiled
+            spoiled |= end.spoiled
             for value, now in end.renamed.items():
                 if base.renamed.get(value) is not now and not is_within(value, made):
                     reshaped[value] = None

@@ -77,6 +77,10 @@ class Evaluator:
         self.all_written = False
         # Attributes, by the paths of their guards, whose values are not taken as they are now.
         self.volatile: frozenset[str] = frozenset()
+        # Lists and dicts from outside: which object it is and how guards get at it, by the path it was met at.
+        self.containers: dict[str, tuple[int, Callable[[Sequence[Any]], Any]]] = {}
+        # What they held when they were met.
+        self.met: dict[Ref, tuple[Any, ...]] = {}
         self.reasons: dict[Node, str] = {}
         # Tensors with known numbers that may be reached, or shared, by others whose numbers are not known.
         self.exposed: set[Value] = set()
@@ -354,6 +358,7 @@ class Evaluator:
     def forget_visible(self) -> None:
         """Code nobody looks into has run: it may have changed everything that exists at run time."""
         state = self.state
+        state.spoiled = frozenset((T.ListType, T.DictType))
         for ref in state.places:
             state.contents.pop(ref, None)
         for ref, name in list(state.attributes):
@@ -367,6 +372,7 @@ class Evaluator:
 
     def forget_containers(self, t: T.Type) -> None:
         """A list or dict reached at run time was changed: any that exists then may be the one."""
+        self.state.spoiled |= {type(t)}
         for ref in self.state.places:
             if ref in self.state.contents and type(ref.type) is type(t):
                 del self.state.contents[ref]

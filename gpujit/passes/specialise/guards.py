@@ -97,16 +97,33 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class LargeSpec:
-    """A list or dict too large to be described by its elements."""
+    """A list or dict that is not described by its elements: it has more than ``least``, or other ones at each call."""
 
     kind: type
+    least: int = LARGE
 
     def __str__(self) -> str:
-        return f"a {self.kind.__name__} of more than {LARGE} elements"
+        return f"a {self.kind.__name__}{'' if self.least < 0 else f' of more than {self.least} elements'}"
 
     def fits(self, value: Any) -> bool:
         """Whether a run-time value is such a container."""
-        return type(value) is self.kind and isinstance(value, (list, dict)) and len(value) > LARGE
+        return type(value) is self.kind and isinstance(value, (list, dict)) and len(value) > self.least
+
+
+@dataclass(frozen=True, slots=True)
+class SharingSpec:
+    """Lists and dicts of which those are one, and no others, whose numbers are equal."""
+
+    numbers: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"one object each for {list(self.numbers)}"
+
+    def fits(self, value: Any) -> bool:
+        """Whether run-time values, in a tuple, are one and the same just so."""
+        first: dict[int, int] = {}
+        found = tuple([first.setdefault(id(v), n) for v, n in zip(value, self.numbers, strict=True)])
+        return found == self.numbers and len(first) == len(set(self.numbers))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +172,7 @@ class NumbersSpec:
         )
 
 
-Spec = TensorSpec | ValueSpec | ContainerSpec | LargeSpec | ObjectSpec | NumbersSpec
+Spec = TensorSpec | ValueSpec | ContainerSpec | LargeSpec | SharingSpec | ObjectSpec | NumbersSpec
 
 
 def is_array(value: Any) -> bool:

@@ -11,7 +11,7 @@ from gpujit.ir.graph import Node, Value
 from gpujit.ir.types import TensorType
 from gpujit.ir.values import EnumValue, ScriptObject
 from gpujit.passes.specialise.evaluator import Evaluator, Unreachable, handles, is_module_attribute
-from gpujit.passes.specialise.guards import is_array, spec_of
+from gpujit.passes.specialise.guards import LargeSpec, is_array, spec_of
 from gpujit.passes.specialise.outside import Outside, of_outside
 from gpujit.passes.specialise.values import Abstract, Blank, Dyn, Known, Ref, Tup
 
@@ -297,14 +297,17 @@ def _read(ev: Evaluator, owner: Ref, name: str, node: Node) -> Abstract:
         return Dyn(made.add_output(stale if stale is not None else node.output.type))
     value = held.get(name)
     path = f"{owner.path}.{name}"
-    if path in ev.volatile:
+    is_volatile = path in ev.volatile
+    if is_volatile and not isinstance(value, (list, dict)):
         return Dyn(_emit_read(ev, owner, name, node, t.attributes[name]))
     found = Outside(
         path,
         partial(_attribute_of, ev.find[owner], t.slot_of[name]),
         partial(_emit_read, ev, owner, name, node),
     )
-    return of_outside(ev, spec_of(value), t.attributes[name], found, value)
+    # Of a container that changes too often its kind alone is assumed.
+    spec = LargeSpec(type(value), -1) if is_volatile else spec_of(value)
+    return of_outside(ev, spec, t.attributes[name], found, value)
 
 
 def _attribute_of(find: Callable[[Sequence[Any]], Any], slot: int, values: Sequence[Any]) -> Any:

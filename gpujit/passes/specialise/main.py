@@ -17,12 +17,12 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.module import Function
 from gpujit.ir.values import ScriptObject
-from gpujit.passes.analysis.effects import entry_of, has_effect
+from gpujit.passes.analysis.effects import entry_of, has_effect, has_own_effect
 from gpujit.passes.inline import callee
 from gpujit.passes.specialise import control, language, operators
 from gpujit.passes.specialise.evaluator import HANDLERS, Evaluator, Unreachable
 from gpujit.passes.specialise.guards import Guard, Key, ObjectSpec, Spec, check_key
-from gpujit.passes.specialise.outside import Outside, of_outside
+from gpujit.passes.specialise.outside import Outside, of_outside, sharing
 from gpujit.passes.specialise.values import Blank
 from gpujit.support.errors import LimitError
 
@@ -98,6 +98,9 @@ def specialise(
         ev.graph.add_output(ev.place(result, value.type))
     ev.anchor.destroy()
     _remove_dead(ev.graph.block)
+    shared = sharing(ev) if any(map(_depends_on_sharing, ev.graph.all_nodes())) else None
+    if shared is not None:
+        ev.guards[shared.path] = shared
     return Specialised(ev.graph, key, tuple(ev.guards.values()), tuple(_left(ev)))
 
 
@@ -155,6 +158,16 @@ def _remove_dead(block: Block) -> None:
             continue
         for inner in node.blocks:
             _remove_dead(inner)
+
+
+def _depends_on_sharing(node: Node) -> bool:
+    """Whether a node changes a list or dict, or asks whether two are one."""
+    op = entry_of(node)
+    if op is None:
+        return has_own_effect(node) and node.kind not in ("prim::SetAttr", "prim::RaiseException")
+    containers = (T.ListType, T.DictType)
+    is_write = any(a.is_write and isinstance(a.type, containers) for a in op.schema.arguments)
+    return is_write or op.name in ("aten::__is__", "aten::__isnot__")
 
 
 def _shared_container(values: Sequence[Any]) -> str | None:

@@ -95,6 +95,7 @@ class Merge:
             value: array for value, array in live[0].arrays.items() if all(s.arrays.get(value) is array for s in live)
         }
         self.after.renamed = dict(self.base.renamed)
+        self.after.spoiled = self.base.spoiled.union(*(state.spoiled for state in live))
         for state in live:
             for old, new in state.renamed.items():
                 if self.base.renamed.get(old) is not new and not is_within(old, self.made):

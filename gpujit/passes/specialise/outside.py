@@ -20,6 +20,7 @@ from gpujit.passes.specialise.guards import (
     LargeSpec,
     NumbersSpec,
     ObjectSpec,
+    SharingSpec,
     Spec,
     TensorSpec,
     ValueSpec,
@@ -72,12 +73,35 @@ def of_outside(
         return ev.wrap(spec.value, t)
     plain = t.element if isinstance(t, T.OptionalType) else t
     if isinstance(spec, LargeSpec):
-        return _large(ev, plain, at, value)
+        return _noted(ev, at, _large(ev, plain, at, value), value)
     if isinstance(spec, ContainerSpec) and isinstance(plain, T.TupleType):
         return _tuple(ev, spec, plain, at, value)
     if isinstance(spec, ContainerSpec) and isinstance(plain, (T.ListType, T.DictType)):
-        return _container(ev, spec, plain, at, value)
+        return _noted(ev, at, _container(ev, spec, plain, at, value), value)
     return Dyn(at.place(t))
+
+
+def _noted(ev: Evaluator, at: Outside, ref: Ref, value: Any) -> Ref:
+    """Remember where a container was met; those of inputs are objects of their own."""
+    ev.containers[at.path] = id(ref if value is None else value), at.find
+    return ref
+
+
+def sharing(ev: Evaluator) -> Guard | None:
+    """Which containers from outside are one object, when there are several: what is done to one is done to it."""
+    if len(ev.containers) < 2:
+        return None
+    objects = [identity for identity, _ in ev.containers.values()]
+    finds = [find for _, find in ev.containers.values()]
+    return Guard(
+        f"the lists and dicts {', '.join(ev.containers)}",
+        SharingSpec(tuple(map(objects.index, objects))),
+        partial(_all_of, finds),
+    )
+
+
+def _all_of(finds: Sequence[Callable[[Sequence[Any]], Any]], values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([find(values) for find in finds])
 
 
 def _note_top(ev: Evaluator, value: Value) -> None:
@@ -115,8 +139,9 @@ def _tuple(ev: Evaluator, spec: ContainerSpec, t: T.TupleType, at: Outside, valu
 
 def _container(ev: Evaluator, spec: ContainerSpec, t: T.ListType | T.DictType, at: Outside, value: Any) -> Ref:
     ref = ev.refs.get(id(value)) if value is not None else None
-    if ref is not None and ref in ev.state.places:
-        return ref
+    if ref is not None or type(t) in ev.state.spoiled:
+        # One that was first met in a branch or loop may have been changed there.
+        return _large(ev, t, at, value)
     ref = Ref(t, at.path)
     if value is not None:
         ev.refs[id(value)] = ref
@@ -127,7 +152,7 @@ def _container(ev: Evaluator, spec: ContainerSpec, t: T.ListType | T.DictType, a
         for i, inner in enumerate(spec.items):
             part = Outside(f"{at.path}[{i}]", partial(_item_of, at.find, i), partial(taken.item, i))
             items.append(of_outside(ev, inner, t.element, part, None if value is None else value[i], guarded=True))
-        ev.state.contents[ref] = tuple(items)
+        ev.state.contents[ref] = ev.met[ref] = tuple(items)
         return ref
     whole = ev.state.places[ref] = at.place(t)
     if any(not isinstance(k, (bool, int, float, str)) for k in spec.keys):
@@ -136,7 +161,7 @@ def _container(ev: Evaluator, spec: ContainerSpec, t: T.ListType | T.DictType, a
     for key, inner in zip(spec.keys, spec.items, strict=True):
         part = Outside(f"{at.path}[{key!r}]", partial(_item_of, at.find, key), partial(_dict_item, ev, whole, t, key))
         pairs.append((key, of_outside(ev, inner, t.value, part, None if value is None else value[key], guarded=True)))
-    ev.state.contents[ref] = tuple(pairs)
+    ev.state.contents[ref] = ev.met[ref] = tuple(pairs)
     return ref
 
 

@@ -84,6 +84,7 @@ class State:
         stale: attributes that no longer have the value they had when the graph was specialised.
         arrays: small tensors whose numbers are known, by the value that holds them.
         renamed: a tensor whose shape was changed in place, and the value that has its new type.
+        spoiled: kinds of containers of which any that was not met so far may have been changed.
     """
 
     contents: dict[Ref, tuple[Any, ...]] = field(default_factory=dict)
@@ -92,12 +93,13 @@ class State:
     stale: dict[tuple[Ref, str], T.Type] = field(default_factory=dict)
     arrays: dict[Value, Array] = field(default_factory=dict)
     renamed: dict[Value, Value] = field(default_factory=dict)
+    spoiled: frozenset[type] = frozenset()
 
     def copy(self) -> State:
         """A snapshot."""
         return State(
             dict(self.contents), dict(self.places), dict(self.attributes),
-            dict(self.stale), dict(self.arrays), dict(self.renamed),
+            dict(self.stale), dict(self.arrays), dict(self.renamed), self.spoiled,
         )  # fmt: skip
 
 

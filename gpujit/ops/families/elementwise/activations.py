@@ -198,19 +198,6 @@ def prelu(m: Any, x: Array, weight: Array) -> Array:
     return m.where(x > 0, x, weight * x)
 
 
-_RRELU = "Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None"
-
-
-@pointwise(f"aten::rrelu(Tensor self, {_RRELU}) -> Tensor", refuse=FLOAT_ONLY, inplace=True)
-def rrelu(m: Any, x: Array, lower: Any, upper: Any, training: bool, generator: Any) -> Array:
-    """In inference leaky_relu with the mean of both slopes; random slopes are not drawn."""
-    if training:
-        raise OpError(
-            "aten::rrelu: training=True draws random slopes, which is not supported; call the module's eval() first"
-        )
-    return leaky_relu(m, x, (lower + upper) / 2)
-
-
 # ------------------------------------------------------------------------------------------------ exponential pieces
 
 

@@ -1,4 +1,4 @@
-"""Dropout in its variants, and rrelu_with_noise: identity (or a fixed slope) outside training, random in it."""
+"""Dropout in its variants, and rrelu: identity (or a fixed slope) outside training, random in it."""
 
 from __future__ import annotations
 
@@ -203,6 +203,18 @@ def _declare_rrelu() -> None:
             return x
 
         return body
+
+    @library(
+        f"aten::rrelu(Tensor self, {slopes}) -> Tensor",
+        half="native",
+        inplace=True,
+        random=True,
+        active_if="training",
+        type_rule=same_type,
+    )
+    def rrelu(xp: Any, x: Array, lower: Any, upper: Any, training: bool, generator: Generator | None) -> Array:
+        """Negative elements times a slope: the mean of both, or in training one drawn for each."""
+        return _rrelu(xp, x, lower, upper, training, generator, "aten::rrelu")[0]
 
     op = "aten::rrelu_with_noise"
     library(

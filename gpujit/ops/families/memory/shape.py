@@ -26,7 +26,7 @@ from gpujit.ops.registry import library
 from gpujit.ops.rules.common import same_type
 from gpujit.ops.rules.data import repeat_interleave_int_type, repeat_interleave_tensor_type, repeat_interleave_type
 from gpujit.ops.rules.pieces import cat_type, repeat_type, rot90_type, stack_type, stacked_type, tile_type
-from gpujit.support.errors import DTypeError, ShapeError
+from gpujit.support.errors import DTypeError, OpError, ShapeError
 
 # ------------------------------------------------------------------------------------------------ joining
 
@@ -123,6 +123,30 @@ def _declare_joins() -> None:
         type_rule=stack_type,
         into=_stacked_into,
     )(stack)
+
+    @library(
+        "aten::pad_sequence(Tensor[] sequences, bool batch_first=False, float padding_value=0., "
+        'str padding_side="right") -> Tensor',
+        half="native",
+    )
+    def pad_sequence(xp: Any, sequences: list[Array], batch_first: bool, value: float, side: str) -> Array:
+        """Sequences [length, ...] side by side, the shorter ones filled up: [longest, batch, ...]."""
+        op = "aten::pad_sequence"
+        if side not in ("left", "right"):
+            raise OpError(f"{op}: padding_side is {side!r}, expected 'left' or 'right'")
+        if not sequences or sequences[0].ndim == 0:
+            raise ShapeError(f"{op}: at least one sequence is needed, and each has a dim of its length")
+        rest, longest = sequences[0].shape[1:], max(s.shape[0] if s.ndim else 0 for s in sequences)
+        y = xp.full((len(sequences), longest, *rest), value, sequences[0].dtype)
+        for row, s in zip(y, sequences, strict=True):
+            if s.ndim == 0 or s.shape[1:] != rest:
+                raise ShapeError(
+                    f"{op}: sequences may differ in their first size alone, found {list(sequences[0].shape)} and "
+                    f"{list(s.shape)}"
+                )
+            first = longest - s.shape[0] if side == "left" else 0
+            row[first : first + s.shape[0]] = s
+        return y if batch_first else xp.ascontiguousarray(y.swapaxes(0, 1))
 
     def as_row(t: Array) -> Array:
         return t.reshape(1, -1) if t.ndim < 2 else t

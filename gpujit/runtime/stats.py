@@ -1,0 +1,38 @@
+"""What executors did, as numbers. Apart from them, since they take long to import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStats:
+    """Plans of a method, or of all methods of a module.
+
+    Args:
+        hits: calls that found a plan.
+        made: plans made.
+        dropped: plans dropped, as others were used more recently.
+        interpreted: calls that ran on the interpreter.
+        kept: plans there are.
+        pending: plans being made in the background.
+        memory: bytes of the arenas that plans keep between calls.
+    """
+
+    hits: int = 0
+    made: int = 0
+    dropped: int = 0
+    interpreted: int = 0
+    kept: int = 0
+    pending: int = 0
+    memory: int = 0
+
+    def __add__(self, other: PlanStats) -> PlanStats:
+        """Both together."""
+        return PlanStats(*[getattr(self, f.name) + getattr(other, f.name) for f in fields(self)])
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kept} plans ({self.made} made, {self.dropped} dropped, {self.pending} being made); "
+            f"{self.hits} calls found one, {self.interpreted} were interpreted; {self.memory:,} bytes of arenas"
+        )
