@@ -47,6 +47,8 @@ class GemmSpec(NamedTuple):
     is_scaled: bool
     is_turned: bool
     epilogue: Epilogue
+    # Whether the next panel is asked for while the rows are multiplied by one.
+    asks_ahead: bool = False
 
     @property
     def tile(self) -> int:
@@ -110,8 +112,14 @@ def _write(k: TemplateBody, spec: GemmSpec) -> None:
             # Rows beyond the last are the last one again; they are not stored.
             rows = [k.at(a_at, k.smaller(m + r, last) * k.word("a_m")) for r in range(spec.rows)]
 
-            def right(i: Vector, v: int) -> Vector:
-                if spec.source == "packed":
+            # Each lot of rows asks for a part of the next panel, which may be far away.
+            part = k.smaller(k.quotient(m - start, k.number(spec.rows)), spec.vectors - 1)
+            ahead = k.at(panel_at, depth * tile + part * (depth * spec.lanes))
+
+            def right(i: Vector, v: int, ahead: ir.Value = ahead) -> Vector:
+                if spec.asks_ahead and v == 0:
+                    k.fetch(ahead, i * spec.lanes)
+                elif spec.source == "packed" and not spec.asks_ahead:
                     k.e.prefetch(panel_at, (i * tile + (AHEAD + v * spec.lanes)).value, "float32")
                 mask = masks[v] if masks else None
                 return k.floats(panel_at, i * pitch + v * spec.lanes, spec.lanes, mask)
@@ -343,7 +351,9 @@ def plan(gemm: Gemm) -> GemmSpec:
             raise ArgumentError(f"rows or columns of C, and of a residual alike, must lie together, not {strides}")
     # What is turned are squares of as many rows as a vector has lanes.
     rows = min(rows, lanes) if is_turned else rows
-    return GemmSpec(rows, vectors, lanes, source, gemm.scale is not None, is_turned, gemm.epilogue)
+    # More rows leave no register for one more address: that would cost more than it brings.
+    asks_ahead = source == "packed" and vectors == 4 and rows <= 6 and -(-gemm.m // rows) >= 2 * vectors
+    return GemmSpec(rows, vectors, lanes, source, gemm.scale is not None, is_turned, gemm.epilogue, asks_ahead)
 
 
 def bind(
