@@ -14,8 +14,8 @@ _PUBLIC = {
     "freeze": "gpujit.inference",
     "optimize_for_inference": "gpujit.inference",
     "run_frozen_optimizations": "gpujit.inference",
-    "ScriptModule": "gpujit.api",
-    "ScriptMethod": "gpujit.api",
+    "ScriptModule": "gpujit.modules",
+    "ScriptMethod": "gpujit.modules",
     "StaticModule": "gpujit.static",
     "StaticModuleOptions": "gpujit.static",
     "StaticRuntime": "gpujit.static",
@@ -69,7 +69,7 @@ __all__ = ["__version__", *_PACKAGES, *_PUBLIC]
 
 if TYPE_CHECKING:
     from gpujit import nn, ops
-    from gpujit.api import ScriptMethod, ScriptModule, load, load_package, save
+    from gpujit.api import load, load_package, save
     from gpujit.frontend.markers import (
         Attribute,
         Final,
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     )
     from gpujit.fuser.decorator import fuse
     from gpujit.inference import freeze, optimize_for_inference, run_frozen_optimizations
+    from gpujit.modules import ScriptMethod, ScriptModule
     from gpujit.ops.families.random.random import manual_seed
     from gpujit.ops.user import op, remove_op
     from gpujit.scripting import CompilationUnit, ScriptFunction, script, script_if_tracing

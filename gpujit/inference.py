@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.api import ScriptModule, _module_object, _Program
 from gpujit.ir import types as T
 from gpujit.ir.arrays import describe
 from gpujit.ir.module import Function, named_modules
+from gpujit.modules import ScriptModule, module_object
 from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
+from gpujit.program import Program
 from gpujit.runtime.warm import call_until_planned
 from gpujit.support.errors import ArgumentError, FreezeError
 
@@ -43,8 +44,8 @@ def freeze(
     from gpujit.passes.freeze.main import freeze_object
     from gpujit.passes.freeze.optimise import clean, optimize_frozen
 
-    object_ = _module_object(mod, "freeze")
-    program = _Program(np)
+    object_ = module_object(mod, "freeze")
+    program = Program(np)
     program.lowerer.rules = mod._program.lowerer.rules
     program.loaded = mod._program.loaded
     root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
@@ -65,7 +66,7 @@ def run_frozen_optimizations(
     """
     from gpujit.passes.freeze.optimise import optimize_frozen
 
-    object_ = _module_object(mod, "run_frozen_optimizations")
+    object_ = module_object(mod, "run_frozen_optimizations")
     methods = object_.type.methods
     names = [*(["forward"] if "forward" in methods else []), *(preserved_methods or ())]
     for name in names:
@@ -109,7 +110,7 @@ def optimize_for_inference(
     Raises ArgumentError for what is no module, for values that these arguments cannot have, and for example inputs that
     do not fit; FreezeError as ``freeze`` does.
     """
-    object_ = _module_object(mod, "optimize_for_inference")
+    object_ = module_object(mod, "optimize_for_inference")
     planned = partial(_planned, threads=threads, compile=compile, strict=strict)
     check_options(threads, compile, strict)
     if example_inputs is not None and not isinstance(example_inputs, (tuple, list)):

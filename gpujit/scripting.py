@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gpujit.api import ScriptModule, _Program, _wrap
 from gpujit.frontend.python_source import modifier, python_function
 from gpujit.frontend.script import COMPILER
 from gpujit.frontend.script_classes import is_interface, is_module_class
@@ -21,7 +20,9 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
 from gpujit.ir.schema import Schema
+from gpujit.modules import ScriptModule, wrap
 from gpujit.passes.inline import inlined
+from gpujit.program import Program
 from gpujit.runtime.values import bind_arguments, convert_attribute
 from gpujit.support.errors import ArgumentError, SourceError, UnknownAttributeError
 
@@ -31,9 +32,9 @@ V = TypeVar("V")
 class ScriptFunction:
     """A scripted function: call it, or look at its ``schema``, ``graph`` and ``code``."""
 
-    def __init__(self, function: Function, program: _Program | None = None) -> None:
+    def __init__(self, function: Function, program: Program | None = None) -> None:
         self._gpujit_function = function
-        self._program = program if program is not None else _Program(np)
+        self._program = program if program is not None else Program(np)
         self.__name__ = function.short_name
         self.__doc__ = None
 
@@ -81,7 +82,7 @@ class ScriptFunction:
         if tracer is not None and holds_traced([*args, kwargs]):
             # In the trace of another function it stays a function of its own.
             return tracer.call_function(function, args, kwargs, run)
-        return _wrap(run(bind_arguments(function.schema, args, kwargs)), self._program)
+        return wrap(run(bind_arguments(function.schema, args, kwargs)), self._program)
 
     def _as_module(self) -> ScriptModule:
         from gpujit.serialization.placeholder import placeholder_module
@@ -116,7 +117,7 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
         if inspect.isclass(obj):
             return _script_class(obj)
         if is_module_class(type(obj)):
-            program = _Program(np)
+            program = Program(np)
             return ScriptModule(COMPILER.modules.script(obj, _convert), program)
         fn = python_function(inspect.unwrap(obj) if callable(obj) else obj)
         if isinstance(fn, types.FunctionType):
@@ -162,7 +163,7 @@ class CompilationUnit:
 
     def __init__(self, lang: str | None = None, _frames_up: int = 0) -> None:
         self._functions: dict[str, ScriptFunction] = {}
-        self._program = _Program(np)
+        self._program = Program(np)
         if lang is not None:
             self.define(lang)
 

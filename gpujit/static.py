@@ -17,11 +17,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from gpujit.api import ScriptModule, _wrap
 from gpujit.inference import check_options, freeze
 from gpujit.ir.arrays import describe
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function, named_modules
+from gpujit.modules import ScriptModule, wrap
 from gpujit.passes.freeze.methods import frozen_methods
 from gpujit.runtime.executor import Executor, Plan
 from gpujit.runtime.lower import Lowerer
@@ -329,7 +329,7 @@ class _ModuleTarget(_Target):
         return self._program.interpret(self.function, values)
 
     def wrap(self, result: Any) -> Any:
-        return _wrap(result, self._program)
+        return wrap(result, self._program)
 
 
 class _GraphTarget(_Target):

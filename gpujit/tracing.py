@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.api import ScriptModule, _Program, load
+from gpujit.api import load
 from gpujit.frontend.trace.check import Checker
 from gpujit.frontend.trace.main import Recording, record
 from gpujit.frontend.trace.modules import ModuleTree, State, is_module
 from gpujit.frontend.trace.report import Diagnostic, TraceReport
 from gpujit.ir.module import Function
+from gpujit.modules import ScriptModule
+from gpujit.program import Program
 from gpujit.scripting import ScriptFunction
 from gpujit.support.errors import ArgumentError, TraceError, TracerWarning
 
@@ -42,7 +44,7 @@ class TracedModule(ScriptModule):
 
     trace_report: TraceReport
 
-    def __init__(self, object_: Any, program: _Program, report: TraceReport) -> None:
+    def __init__(self, object_: Any, program: Program, report: TraceReport) -> None:
         super().__init__(object_, program)
         object.__setattr__(self, "trace_report", report)
 
@@ -150,7 +152,7 @@ def _trace_methods(
     named: bool = False,
 ) -> TracedModule:
     tree, report = ModuleTree(mod), TraceReport()
-    program = _Program(np)
+    program = Program(np)
     traced = TracedModule(tree.root.object, program, report)
     for name, given in inputs.items():
         args, by_name = ((), dict(given)) if named else _inputs(given, kwargs)

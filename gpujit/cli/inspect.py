@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from gpujit import api
+from gpujit import api, modules
 from gpujit.cli.output import safe, size_text, table
 from gpujit.ir.module import named_modules
 from gpujit.ir.values import QTensor
@@ -40,7 +40,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def collect(module: api.ScriptModule) -> dict[str, Any]:
+def collect(module: modules.ScriptModule) -> dict[str, Any]:
     """Everything ``inspect`` shows, ready for JSON."""
     loaded = module._program.loaded
     assert loaded is not None

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpujit import api
+from gpujit import api, modules
 from gpujit.cli.output import safe, table
 from gpujit.ir.dtypes import BY_NAME
 from gpujit.ir.schema import Argument
@@ -95,7 +95,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def check_count(values: list[Any], method: api.ScriptMethod) -> None:
+def check_count(values: list[Any], method: modules.ScriptMethod) -> None:
     """Raise ArgumentError, with the signature, unless there is a value for each required argument."""
     wanted: list[Argument] = [a for a in method.schema.arguments[1:] if not a.has_default]
     if len(values) < len(wanted):
