@@ -28,6 +28,8 @@ SLOTS = (
 )  # fmt: skip
 # Operations below which one thread is as quick as the team.
 WORTH_A_TEAM = 400_000
+# A product of fewer rows takes as long as one of so many: it waits for the other matrix.
+WAITING_ROWS = 6
 # Floats of B, of a panel, ahead of which the next ones are asked for.
 AHEAD = 1024
 
@@ -401,5 +403,6 @@ def bind(
         arrays,
         scratch_bytes=gemm.k * spec.tile * 4 if spec.source in ("rows", "columns") else 0,
         constants=constants,
-        is_small=gemm.batch * gemm.m * gemm.n * gemm.k < WORTH_A_TEAM or panels * gemm.batch * words["chunks"] < 2,
+        is_small=gemm.batch * max(gemm.m, WAITING_ROWS) * gemm.n * gemm.k < WORTH_A_TEAM
+        or panels * gemm.batch * words["chunks"] < 2,
     )
