@@ -206,16 +206,16 @@ def silu(e: Emitter, x: Vector) -> Vector:
 
 def _tanh_table(e: Emitter, x: Vector) -> Vector:
     """By a polynomial around the middle of a quarter of an octave."""
-    a = e.abs(x)
-    # From 9.02 on the result is 1.
-    a = e.select(a > 9.5, 9.5, a)
+    size = e.abs(x)
+    is_one = size > 9.02
+    a = e.select(is_one, 9.0, size)
     column, u, below = e.octave_quarter(a)
     result = e.look_up_wide(c.TANH_TABLE[-1], column)
     for row in reversed(c.TANH_TABLE[1:-1]):
         result = e.fma(result, u, e.look_up_wide(row, column))
     # Below an eighth the polynomial is that of tanh(a) - a.
     first = e.select(below, a, e.look_up_wide(c.TANH_TABLE[0], column))
-    return e.copysign(e.fma(result, u, first), x)
+    return e.copysign(e.select(is_one, 1.0, e.fma(result, u, first)), x)
 
 
 def tanh(e: Emitter, x: Vector) -> Vector:

@@ -90,6 +90,19 @@ def test_float32_edges(name, lanes, avx512):
     assert error <= 2, text
 
 
+@road
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", UNARY)
+def test_limits_are_exact(name, dtype, lanes, avx512):
+    """What 1 - tanh(x) ** 2 becomes at infinity hangs on tanh(x) being 1 there, and not next to it."""
+    x = np.array([0.0, -0.0, np.inf, -np.inf], dtype)
+    with np.errstate(all="ignore"):
+        want = REFERENCE[name](x.astype(np.float64)).astype(dtype)
+    got = apply(build(name, dtype, lanes if dtype == "float32" else lanes // 2, avx512), x)
+    whole = np.isfinite(want) & (want == np.rint(want)) | np.isinf(want)
+    np.testing.assert_array_equal(got[whole], want[whole])
+
+
 def pairs(seed: int, dtype: str) -> list[tuple[np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(seed)
     n = 20000

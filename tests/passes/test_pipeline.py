@@ -126,7 +126,7 @@ def test_cleanup_keeps_what_models_compute(name: str) -> None:
 
 
 def test_the_documentation_names_every_pass_and_where_it_runs() -> None:
-    for module in pkgutil.iter_modules(gpujit.passes.__path__, "gpujit.passes."):
+    for module in pkgutil.walk_packages(gpujit.passes.__path__, "gpujit.passes."):
         importlib.import_module(module.name)
     page = (Path(__file__).resolve().parents[2] / "docs" / "passes.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `")]

@@ -371,4 +371,6 @@ def test_opening_a_file_written_by_torch():
         assert archive.prefix == "linear" and archive.version == 3
         assert archive.read("extra/note.txt") == b"hello"
         assert len(archive.view("data/0")) in (12, 24)
-        assert b"class Linear(Module):" in archive.read("code/__torch__/torch/nn/modules/linear.py")
+        # Its name has a number in it when the process traced one before.
+        (code,) = (n for n in archive.names() if n.startswith("code/__torch__/torch/nn/") and n.endswith("linear.py"))
+        assert b"class Linear(Module):" in archive.read(code)
