@@ -237,6 +237,8 @@ def numexpr_peer(case: Case) -> Callable[[], Any] | None:
 
 # With one thread the processor's time is measured, which other programs on the machine disturb less.
 clock = time.process_time if _threads == "1" else time.perf_counter
+# Seconds until another side's threads sleep.
+IDLE = 0.05
 
 
 def times(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
@@ -252,6 +254,10 @@ def times(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         for name, call in sides.items():
             n = counts[name]
+            if _threads != "1":
+                # The other sides' threads wait awake for a while, on the processors that this one's need.
+                time.sleep(IDLE)
+                call()
             start = clock()
             for _ in range(n):
                 call()

@@ -19,7 +19,7 @@ import numpy as np
 
 from gpujit.kernels import supply
 from gpujit.kernels.native import Library
-from gpujit.kernels.team_code import DATA_OFFSET, OFFSETS, team_bytes, team_ir
+from gpujit.kernels.team_code import DATA_OFFSET, MASK_BYTES, OFFSETS, can_move, team_bytes, team_ir
 from gpujit.support.threads import thread_count
 
 _LINE = 64
@@ -74,12 +74,21 @@ class Team:
         self.address = -(-start // _LINE) * _LINE
         self._offset = self.address - start
         self._word("parts")[0] = size
+        self._allow_processors()
         self._threads = [
             threading.Thread(target=work, args=(self.address, part), name=f"gpujit-{part}", daemon=True)
             for part in range(1, size)
         ]
         for thread in self._threads:
             thread.start()
+
+    def _allow_processors(self) -> None:
+        """Write down where workers may run: where this thread may."""
+        if not can_move():
+            return
+        bits = sum(1 << p for p in os.sched_getaffinity(0) if p < MASK_BYTES * 8)
+        at = self._offset + OFFSETS["allowed"]
+        self._memory[at : at + MASK_BYTES] = np.frombuffer(bits.to_bytes(MASK_BYTES, "little"), np.uint8)
 
     def _word(self, name: str) -> np.ndarray:
         at = self._offset + OFFSETS[name]

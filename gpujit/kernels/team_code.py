@@ -14,6 +14,9 @@ nearly over, and on a busy machine the worker may take the caller's own processo
 
 Waiting spins first and then blocks: in the kernel (futex) between jobs, by giving the processor away inside one. A
 worker spins for long when the job before came soon, and gives way to other programs meanwhile.
+
+A worker that fell asleep on the processor where the caller runs now would be woken there, behind the caller, and start
+when the job is half done: it is told to keep off that processor first.
 """
 
 from __future__ import annotations
@@ -38,9 +41,14 @@ OFFSETS = {
     "parts": 480,  # threads of the team, the caller included
     "ended": 488,  # i64: when the last job ended
     "known": 512,  # i64 pairs: the first block of a job, and how long that took
-    "taken": 768,  # i64 for each part, a line each: the goal of the last step whose part was taken
+    "allowed": 768,  # 16 words of bits: the processors that workers may use; nothing where they are not to be moved
+    "taken": 896,  # a line for each part. i64: the goal of the last step whose part was taken
 }
 _LINE = 64
+# Of a part's line: i64, its thread's number; i32, the processor where it fell asleep.
+_THREAD, _PROCESSOR = 8, 16
+# Bytes of ``allowed``, and the processors that they tell of.
+MASK_BYTES = 128
 
 
 def team_bytes(size: int) -> int:
@@ -59,6 +67,8 @@ WAKE_WORTH = 150_000
 SPINS_A_LOOK, SPINS_BEFORE_YIELD = 32, 2_000
 
 _FUTEX = {"x86_64": 202, "AMD64": 202, "aarch64": 98, "arm64": 98}
+_SET_AFFINITY = {"x86_64": 203, "AMD64": 203, "aarch64": 122, "arm64": 122}
+_THREAD_NUMBER = {"x86_64": 186, "AMD64": 186, "aarch64": 178, "arm64": 178}
 _WAIT_PRIVATE, _WAKE_PRIVATE = 128, 129
 
 
@@ -81,12 +91,82 @@ def _sleep() -> tuple[str, str]:
     return wait, f"%woken = {call} {_WAKE_PRIVATE}, i64 2147483647, ptr null, ptr null, i64 0)"
 
 
+def can_move() -> bool:
+    """Whether workers can be told which processors to use."""
+    return sys.platform == "linux" and platform.machine() in _SET_AFFINITY
+
+
+def _moving() -> tuple[str, str, str, str]:
+    """Definitions; what the caller does before it wakes workers; what a worker does at first, and before it sleeps."""
+    if not can_move():
+        return "define internal void @keep_off(ptr %team) {\n  ret void\n}", "", "", ""
+    machine = platform.machine()
+    taken, allowed = (f"%{n} = getelementptr i8, ptr %team, i64 {OFFSETS[n]}" for n in ("taken", "allowed"))
+    definitions = f"""
+declare i32 @sched_getcpu()
+
+; Sleeping workers off the caller's processor.
+define internal void @keep_off(ptr %team) {{
+entry:
+  {taken}
+  {allowed}
+  %parts.place = getelementptr i8, ptr %team, i64 {OFFSETS["parts"]}
+  %parts = load i64, ptr %parts.place
+  %mask = alloca [{MASK_BYTES // 8} x i64]
+  %here = call i32 @sched_getcpu()
+  %known = icmp ult i32 %here, {MASK_BYTES * 8}
+  br i1 %known, label %worker, label %out
+worker:
+  %part = phi i64 [1, %entry], [%next, %passed]
+  %offset = mul i64 %part, {_LINE}
+  %line = getelementptr i8, ptr %taken, i64 %offset
+  %processor.place = getelementptr i8, ptr %line, i64 {_PROCESSOR}
+  %processor = load atomic i32, ptr %processor.place acquire, align 4
+  %shared = icmp eq i32 %processor, %here
+  br i1 %shared, label %move, label %passed
+move:
+  call void @llvm.memcpy.p0.p0.i64(ptr %mask, ptr %allowed, i64 {MASK_BYTES}, i1 false)
+  %here64 = zext i32 %here to i64
+  %word = lshr i64 %here64, 6
+  %low = and i64 %here64, 63
+  %bit = shl i64 1, %low
+  %others = xor i64 %bit, -1
+  %word.place = getelementptr i64, ptr %mask, i64 %word
+  %before = load i64, ptr %word.place
+  %after = and i64 %before, %others
+  store i64 %after, ptr %word.place
+  %thread.place = getelementptr i8, ptr %line, i64 {_THREAD}
+  %thread = load atomic i64, ptr %thread.place acquire, align 8
+  ; Refused, and nothing changed, when no processor is left.
+  %set = call i64 (i64, ...) @syscall(i64 {_SET_AFFINITY[machine]}, i64 %thread, i64 {MASK_BYTES}, ptr %mask)
+  br label %passed
+passed:
+  %next = add i64 %part, 1
+  %more = icmp slt i64 %next, %parts
+  br i1 %more, label %worker, label %out
+out:
+  ret void
+}}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"""
+    line = f"""%own.offset = mul i64 %part, {_LINE}
+  %own.line = getelementptr i8, ptr %taken, i64 %own.offset
+  %own.processor = getelementptr i8, ptr %own.line, i64 {_PROCESSOR}
+  %own.thread = getelementptr i8, ptr %own.line, i64 {_THREAD}
+  store atomic i32 -1, ptr %own.processor release, align 4
+  %number = call i64 (i64, ...) @syscall(i64 {_THREAD_NUMBER[machine]})
+  store atomic i64 %number, ptr %own.thread release, align 8"""
+    asleep = """%place = call i32 @sched_getcpu()
+  store atomic i32 %place, ptr %own.processor release, align 4"""
+    return definitions, "call void @keep_off(ptr %team)", line, asleep
+
+
 def team_ir() -> str:
     """LLVM IR of ``gpujit_team_run(team, functions, blocks, count)``, ``gpujit_team_work(team, part)`` and
     ``gpujit_team_call(team, function, block, arrays)``: one step whose block holds, in its first ``arrays`` words, the
     addresses of NumPy array objects, which are replaced by those of their data.
     """
     wait, wake = _sleep()
+    moving, keep_off, begin, asleep = _moving()
 
     def word(name: str) -> str:
         return f"%{name} = getelementptr i8, ptr %team, i64 {OFFSETS[name]}"
@@ -100,6 +180,7 @@ declare i32 @sched_yield()
 declare i32 @usleep(i32)
 declare i32 @clock_gettime(i32, ptr)
 declare i64 @syscall(i64, ...)
+{moving}
 
 ; All parts of all steps by this thread.
 define internal void @serial(ptr %functions, ptr %blocks, i64 %count) {{
@@ -233,6 +314,7 @@ weigh:
   %leave.them = and i1 %needless, %is.job
   br i1 %leave.them, label %go, label %wake
 wake:
+  {keep_off}
   {wake}
   br label %go
 go:
@@ -302,6 +384,7 @@ define void @gpujit_team_work(ptr %team, i64 %part) {{
 entry:
   {all_words}
   %size = load i64, ptr %parts
+  {begin}
   br label %idle
 idle:
   %seen = phi i32 [0, %entry], [%current, %leave]
@@ -338,6 +421,7 @@ pause:
   {pause}
   br label %look
 sleep:
+  {asleep}
   %up = atomicrmw add ptr %sleepers, i32 1 seq_cst
   {wait}
   %down = atomicrmw sub ptr %sleepers, i32 1 seq_cst

@@ -14,6 +14,7 @@ pytest.importorskip("llvmlite")
 
 from gpujit.kernels import native, team
 from gpujit.kernels.team import Team
+from gpujit.kernels.team_code import OFFSETS, can_move
 
 # Counts calls of each part in the block, and keeps busy for as many turns as the block's word 32 says.
 COUNTING = """
@@ -115,6 +116,28 @@ def test_workers_that_sleep_are_woken(threads: Team, library: native.Library) ->
         time.sleep(0.004)
         job.run(threads)
     job.assert_done(threads.size)
+
+
+@pytest.mark.skipif(
+    not can_move() or len(os.sched_getaffinity(0)) < 2, reason="there is no other processor to go to, or no way to"
+)
+def test_a_worker_asleep_on_the_callers_processor_is_sent_elsewhere(library: native.Library) -> None:
+    allowed = os.sched_getaffinity(0)
+    made = Team(2)
+    try:
+        job = Job(library, 2, 20_000)
+        job.run(made)
+        time.sleep(0.02)
+        at = made._offset + OFFSETS["taken"] + 64 + 16
+        asleep_at = int(made._memory[at : at + 4].view(np.int32)[0])
+        os.sched_setaffinity(0, {asleep_at})
+        job.run(made)
+        worker = made._threads[0].native_id
+        assert worker is not None and os.sched_getaffinity(worker) == allowed - {asleep_at}
+        job.assert_done(2)
+    finally:
+        os.sched_setaffinity(0, allowed)
+        made.close()
 
 
 def test_more_threads_than_processors_and_breaks(library: native.Library) -> None:
