@@ -125,7 +125,8 @@ def test_a_worker_asleep_on_the_callers_processor_is_sent_elsewhere(library: nat
     allowed = os.sched_getaffinity(0)
     made = Team(2)
     try:
-        job = Job(library, 2, 20_000)
+        # Long enough that somebody is woken for it.
+        job = Job(library, 2, 1_000_000)
         job.run(made)
         time.sleep(0.02)
         at = made._offset + OFFSETS["taken"] + 64 + 16
