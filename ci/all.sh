@@ -8,8 +8,27 @@ mkdir -p "$work"
 
 step() { printf '\n=== %s (%ss)\n' "$1" "$SECONDS"; }
 
+# One processor's work that runs beside the steps: NAME COMMAND..., and later what it printed, or failure.
+beside() { "${@:2}" >"$work/$1.log" 2>&1 & pids[$1]=$!; }
+outcome() {
+    step "$1"
+    wait "${pids[$1]}" || { cat "$work/$1.log"; exit 1; }
+    tail -n 20 "$work/$1.log"
+}
+declare -A pids
+trap 'kill "${pids[@]}" 2>/dev/null || true' EXIT
+
+# Kernels in the simulator, and machine code for sm_80 and sm_90.
+cuda() {
+    python3 -m venv "$work/cuda"
+    "$work/cuda/bin/pip" install -q -e '.[cuda,test]'
+    bash ci/cuda_sim.sh "$work/cuda/bin/python"
+    bash ci/cuda_compile.sh "$work/cuda/bin/python"
+}
+
 step "README: run the example"
 bash ci/readme_command.sh run
+beside cuda cuda
 step "README: install and test"
 bash ci/readme_command.sh test
 
@@ -23,21 +42,17 @@ bash ci/lint.sh "$python"
 step "install size and import time"
 "$python" ci/check_import.py
 
-step "CUDA kernels: simulator, machine code for sm_80 and sm_90"
-python3 -m venv "$work/cuda"
-"$work/cuda/bin/pip" install -q -e '.[cuda,test]'
-bash ci/cuda_sim.sh "$work/cuda/bin/python"
-bash ci/cuda_compile.sh "$work/cuda/bin/python"
-
 step "real models nobody here wrote"
 bash ci/fetch_models.sh "$work/models"
 export GPUJIT_TEST_MODELS=$work/models
+outcome cuda
 
-step "tests with PyTorch as the judge"
 "$work/venv/bin/pip" install -q torch==2.13.0 expecttest
-"$python" -m pytest -q -m 'torch or not torch' --durations=10
+# Every operator of PyTorch's operator database.
+beside opinfo "$python" ci/opinfo.py
+step "tests with PyTorch as the judge"
+"$python" -m pytest -q -n auto -m 'torch or not torch' --durations=10
+outcome opinfo
 step "interpreter against PyTorch, one run"
 "$python" bench/silero.py "$work/models/silero_vad.jit"
-step "every operator of PyTorch's operator database"
-"$python" ci/opinfo.py
 printf '\n=== done (%ss)\n' "$SECONDS"

@@ -12,9 +12,11 @@ import tempfile
 
 from hypothesis import settings
 
-# Switches are read when gpujit is imported, and processes that tests start must see it too.
-os.environ["GPUJIT_CACHE_DIR"] = tempfile.mkdtemp(prefix="gpujit-tests-")
-atexit.register(shutil.rmtree, os.environ["GPUJIT_CACHE_DIR"], ignore_errors=True)
+# Switches are read when gpujit is imported, and processes that tests start must see it too. Where several processes share
+# the tests, one folder serves them all.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["GPUJIT_CACHE_DIR"] = tempfile.mkdtemp(prefix="gpujit-tests-")
+    atexit.register(shutil.rmtree, os.environ["GPUJIT_CACHE_DIR"], ignore_errors=True)
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.register_profile("search", deadline=None)

@@ -218,8 +218,7 @@ class Executor:
             if found is not None or entry.fault is not None:
                 return found
         if self.compile == "background" and not are_plans_made_at_once():
-            self._ask(key, values)
-            return None
+            return self._ask(key, values)
         with self._lock:
             # Another thread may have made it while this one waited for the lock.
             other = self._entries.get(key)
@@ -262,14 +261,18 @@ class Executor:
         self._keep(key, plan)
         return plan
 
-    def _ask(self, key: Any, values: list[Any]) -> None:
-        """Have a plan made in the background, unless that is being done."""
+    def _ask(self, key: Any, values: list[Any]) -> Plan | None:
+        """Have a plan made in the background, unless that is being done; the plan if it has been made just now."""
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
+            found = self._found(key, entry, values)
+            if found is not None or entry.fault is not None:
+                return found
             if entry.job is None or entry.job.is_done:
                 self._note_change(key, values)
                 entry.job = background.submit(partial(self._make_behind, key, entry, list(values)))
                 self._trim()
+        return None
 
     def _make_behind(self, key: Any, entry: _Entry, values: list[Any]) -> None:
         try:
