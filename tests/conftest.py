@@ -12,8 +12,8 @@ import tempfile
 
 from hypothesis import settings
 
-# Switches are read when gpujit is imported, and processes that tests start must see it too. Where several processes share
-# the tests, one folder serves them all.
+# Switches are read when gpujit is imported, and processes that tests start must see it too. Where several processes
+# share the tests, one folder serves them all.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["GPUJIT_CACHE_DIR"] = tempfile.mkdtemp(prefix="gpujit-tests-")
     atexit.register(shutil.rmtree, os.environ["GPUJIT_CACHE_DIR"], ignore_errors=True)
