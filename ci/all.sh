@@ -2,7 +2,8 @@
 # Lint, types, import contracts; the README's own two commands; tests with PyTorch as the judge; conformance; corpus.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+# Several processes share the tests: more threads in each would only wait for one another.
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 work=${CI_WORK:-$PWD/.ci-work}
 mkdir -p "$work"
 
