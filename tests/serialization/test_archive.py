@@ -371,6 +371,8 @@ def test_opening_a_file_written_by_torch():
         assert archive.prefix == "linear" and archive.version == 3
         assert archive.read("extra/note.txt") == b"hello"
         assert len(archive.view("data/0")) in (12, 24)
-        # Its name has a number in it when the process traced one before.
-        (code,) = (n for n in archive.names() if n.startswith("code/__torch__/torch/nn/") and n.endswith("linear.py"))
+        # A folder, with a number in the file's name, when the process traced one before.
+        (code,) = (
+            n for n in archive.names() if n.startswith("code/__torch__/torch/nn/modules/linear") and n.endswith(".py")
+        )
         assert b"class Linear(Module):" in archive.read(code)
