@@ -52,7 +52,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import gpujit
 from gpujit.support.config import config
 from gpujit.support.errors import FusionWarning
-from tests.compare import assert_same, from_meta
+from tests.compare import assert_same, from_meta, to_torch
 
 FURTHER = 2.0
 SAME = 1e-8
@@ -280,7 +280,7 @@ def judge(path: Path, inputs: list[Any], got: Any, want: Any) -> dict[str, Any]:
     with torch.no_grad():
         try:
             module.double()
-            exact = list(floats(module(*to_torch(inputs, lambda t: t.double()))))
+            exact = list(floats(module(*changed(inputs, lambda t: t.double()))))
             ours, theirs = distance(floats(got), exact), distance(floats(want), exact)
             apart = distance(floats(in_float64(path, inputs)), exact)
             measured = f"from float64, where both agree to {apart:.1e}"
@@ -293,7 +293,7 @@ def judge(path: Path, inputs: list[Any], got: Any, want: Any) -> dict[str, Any]:
             def last_bit(t: torch.Tensor) -> torch.Tensor:
                 return t * (1 + torch.finfo(t.dtype).eps * (torch.rand(t.shape, generator=random) * 2 - 1))
 
-            moved = list(floats(module(*to_torch(inputs, last_bit))))
+            moved = list(floats(module(*changed(inputs, last_bit))))
             ours, theirs = distance(floats(got), floats(want)), distance(moved, floats(want))
             measured = "inputs' last bit"
     status = "rounding" if ours <= FURTHER * theirs else "FAIL"
@@ -337,19 +337,14 @@ def distance(a: Any, b: Any) -> float:
     return max((float(np.abs(x - y).max()) for x, y in pairs if x.size), default=0.0)
 
 
-def to_torch(value: Any, change: Callable[[Any], Any]) -> Any:
+def changed(value: Any, change: Callable[[Any], Any]) -> Any:
     """A value with tensors in place of arrays; floating ones go through ``change``."""
-    import torch
-
     if isinstance(value, np.ndarray):
-        if value.dtype.name == "bfloat16":
-            tensor = torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
-        else:
-            tensor = torch.from_numpy(value.copy())
+        tensor = to_torch(value)
         return change(tensor) if tensor.is_floating_point() else tensor
     if isinstance(value, dict):
-        return {k: to_torch(v, change) for k, v in value.items()}
-    return type(value)(to_torch(v, change) for v in value) if isinstance(value, (list, tuple)) else value
+        return {k: changed(v, change) for k, v in value.items()}
+    return type(value)(changed(v, change) for v in value) if isinstance(value, (list, tuple)) else value
 
 
 def race(path: Path, module: gpujit.ScriptModule, inputs: list[Any]) -> dict[str, Any]:
@@ -357,7 +352,7 @@ def race(path: Path, module: gpujit.ScriptModule, inputs: list[Any]) -> dict[str
     import torch
 
     peer = torch.jit.load(path)
-    tensors = to_torch(inputs, lambda t: t)
+    tensors = to_torch(inputs)
     ours, theirs = [], []
     with torch.no_grad():
         for i in range(2 + CALLS):

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import gpujit
 from gpujit.ops import registry
-from tests.compare import from_meta
+from tests.compare import from_meta, to_torch
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "models" / "corpus"
 # Seconds that one measurement of one side takes at least.
@@ -112,21 +112,6 @@ def made(wanted: list[str]) -> Iterator[tuple[str, bytes, list[Any]]]:
             warnings.simplefilter("ignore")
             torch.jit.save(torch.jit.trace(model, torch.from_numpy(x)), buffer)
         yield name, buffer.getvalue(), [x]
-
-
-def to_torch(value: Any) -> Any:
-    """The same value with tensors instead of arrays."""
-    import torch
-
-    if isinstance(value, np.ndarray):
-        if value.dtype.name == "bfloat16":
-            return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
-        return torch.from_numpy(value.copy())
-    if isinstance(value, (list, tuple)):
-        return type(value)(to_torch(v) for v in value)
-    if isinstance(value, dict):
-        return {k: to_torch(v) for k, v in value.items()}
-    return value
 
 
 def seconds(call: Callable[[], object], calls: int) -> float:

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
 import gpujit  # noqa: E402
-from tests.compare import from_meta  # noqa: E402
+from tests.compare import from_meta, to_torch  # noqa: E402
 
 
 def inputs_of(path: Path) -> list[Any] | None:
@@ -40,16 +40,6 @@ def inputs_of(path: Path) -> list[Any] | None:
             return None
         arrays = {k: data[k] for k in data.files if k != "meta"}
         return [from_meta(m, arrays) for m in json.loads(str(data["meta"]))["inputs"]]
-
-
-def to_torch(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        if value.dtype.name == "bfloat16":
-            return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
-        return torch.from_numpy(value.copy())
-    if isinstance(value, (list, tuple)):
-        return type(value)(to_torch(v) for v in value)
-    return {k: to_torch(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def difference(a: Any, b: Any) -> float:

@@ -43,6 +43,21 @@ def from_meta(meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     return None if kind == "none" else meta["v"]
 
 
+def to_torch(value: Any) -> Any:
+    """The same value with tensors of their own memory instead of arrays, in lists, tuples and dicts as well."""
+    import torch
+
+    if isinstance(value, np.ndarray):
+        if value.dtype == ml_dtypes.bfloat16:
+            return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
+        return torch.from_numpy(value.copy())
+    if isinstance(value, (list, tuple)):
+        return type(value)(to_torch(v) for v in value)
+    if isinstance(value, dict):
+        return {k: to_torch(v) for k, v in value.items()}
+    return value
+
+
 def assert_same(got: Any, want: Any, where: str = "result") -> None:
     """Same nesting, types, dtypes and shapes; floats within the dtype's tolerance, everything else equal."""
     if isinstance(want, np.ndarray):

@@ -19,10 +19,9 @@ import numpy as np
 
 from gpujit.kernels import supply
 from gpujit.kernels.native import Library
-from gpujit.kernels.team_code import DATA_OFFSET, MASK_BYTES, OFFSETS, can_move, team_bytes, team_ir
+from gpujit.kernels.team_code import DATA_OFFSET, LINE, MASK_BYTES, OFFSETS, can_move, team_bytes, team_ir
 from gpujit.support.threads import thread_count
 
-_LINE = 64
 _TRIES = 20
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
@@ -69,9 +68,9 @@ class Team:
         self.size = size
         self.run = _RUN(_library().address("gpujit_team_run"))
         work = _WORK(_library().address("gpujit_team_work"))
-        self._memory = np.zeros(team_bytes(size) + _LINE, np.uint8)
+        self._memory = np.zeros(team_bytes(size) + LINE, np.uint8)
         start = self._memory.ctypes.data
-        self.address = -(-start // _LINE) * _LINE
+        self.address = -(-start // LINE) * LINE
         self._offset = self.address - start
         self._word("parts")[0] = size
         self._allow_processors()

@@ -44,16 +44,16 @@ OFFSETS = {
     "allowed": 768,  # 16 words of bits: the processors that workers may use; nothing where they are not to be moved
     "taken": 896,  # a line for each part. i64: the goal of the last step whose part was taken
 }
-_LINE = 64
+LINE = 64
 # Of a part's line: i64, its thread's number; i32, the processor where it fell asleep.
-_THREAD, _PROCESSOR = 8, 16
+THREAD, PROCESSOR = 8, 16
 # Bytes of ``allowed``, and the processors that they tell of.
 MASK_BYTES = 128
 
 
 def team_bytes(size: int) -> int:
     """Bytes of a team of ``size`` threads."""
-    return OFFSETS["taken"] + _LINE * size
+    return OFFSETS["taken"] + LINE * size
 
 
 # Where an array object of NumPy on CPython keeps the address of its data: behind the header of every object.
@@ -118,9 +118,9 @@ entry:
   br i1 %known, label %worker, label %out
 worker:
   %part = phi i64 [1, %entry], [%next, %passed]
-  %offset = mul i64 %part, {_LINE}
+  %offset = mul i64 %part, {LINE}
   %line = getelementptr i8, ptr %taken, i64 %offset
-  %processor.place = getelementptr i8, ptr %line, i64 {_PROCESSOR}
+  %processor.place = getelementptr i8, ptr %line, i64 {PROCESSOR}
   %processor = load atomic i32, ptr %processor.place acquire, align 4
   %shared = icmp eq i32 %processor, %here
   br i1 %shared, label %move, label %passed
@@ -135,7 +135,7 @@ move:
   %before = load i64, ptr %word.place
   %after = and i64 %before, %others
   store i64 %after, ptr %word.place
-  %thread.place = getelementptr i8, ptr %line, i64 {_THREAD}
+  %thread.place = getelementptr i8, ptr %line, i64 {THREAD}
   %thread = load atomic i64, ptr %thread.place acquire, align 8
   ; Refused, and nothing changed, when no processor is left.
   %set = call i64 (i64, ...) @syscall(i64 {_SET_AFFINITY[machine]}, i64 %thread, i64 {MASK_BYTES}, ptr %mask)
@@ -148,10 +148,10 @@ out:
   ret void
 }}
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"""
-    line = f"""%own.offset = mul i64 %part, {_LINE}
+    line = f"""%own.offset = mul i64 %part, {LINE}
   %own.line = getelementptr i8, ptr %taken, i64 %own.offset
-  %own.processor = getelementptr i8, ptr %own.line, i64 {_PROCESSOR}
-  %own.thread = getelementptr i8, ptr %own.line, i64 {_THREAD}
+  %own.processor = getelementptr i8, ptr %own.line, i64 {PROCESSOR}
+  %own.thread = getelementptr i8, ptr %own.line, i64 {THREAD}
   store atomic i32 -1, ptr %own.processor release, align 4
   %number = call i64 (i64, ...) @syscall(i64 {_THREAD_NUMBER[machine]})
   store atomic i64 %number, ptr %own.thread release, align 8"""
@@ -221,7 +221,7 @@ part: ; its own part first, then the others in turn
   %over = icmp sge i64 %shifted, %parts
   %wrapped = sub i64 %shifted, %parts
   %p = select i1 %over, i64 %wrapped, i64 %shifted
-  %offset = mul i64 %p, {_LINE}
+  %offset = mul i64 %p, {LINE}
   %word = getelementptr i8, ptr %taken, i64 %offset
   %had = load atomic i64, ptr %word acquire, align 8
   %free = icmp slt i64 %had, %goal

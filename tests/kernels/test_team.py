@@ -14,7 +14,7 @@ pytest.importorskip("llvmlite")
 
 from gpujit.kernels import native, team
 from gpujit.kernels.team import Team
-from gpujit.kernels.team_code import OFFSETS, can_move
+from gpujit.kernels.team_code import LINE, OFFSETS, PROCESSOR, can_move
 
 # Counts calls of each part in the block, and keeps busy for as many turns as the block's word 32 says.
 COUNTING = """
@@ -129,7 +129,7 @@ def test_a_worker_asleep_on_the_callers_processor_is_sent_elsewhere(library: nat
         job = Job(library, 2, 1_000_000)
         job.run(made)
         time.sleep(0.02)
-        at = made._offset + OFFSETS["taken"] + 64 + 16
+        at = made._offset + OFFSETS["taken"] + LINE + PROCESSOR
         asleep_at = int(made._memory[at : at + 4].view(np.int32)[0])
         os.sched_setaffinity(0, {asleep_at})
         job.run(made)

@@ -15,6 +15,7 @@ from gpujit.nn import functional as F
 from gpujit.nn.typing import BooleanDispatch, Tensor
 from gpujit.nn.utils import rnn
 from gpujit.support.errors import SourceError
+from tests.compare import to_torch
 from tests.nn.cases import CASES, Case, floats
 
 
@@ -124,12 +125,6 @@ def test_functions_of_ones_own(function, inputs):
 @pytest.mark.parametrize("case", [c for c in CASES if c.scriptable], ids=lambda c: c.name)
 def test_saved_for_torch(case):
     torch = pytest.importorskip("torch")
-
-    def to_torch(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return torch.from_numpy(value.copy())
-        return tuple(map(to_torch, value)) if isinstance(value, tuple) else value
-
     layer = layer_of(case)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

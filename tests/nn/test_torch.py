@@ -12,17 +12,12 @@ import pytest
 import gpujit
 from gpujit import nn
 from gpujit.ir.dtypes import BFLOAT16
+from tests.compare import to_torch
 from tests.nn.cases import CASES, Case
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 IDS = [c.name for c in CASES]
-
-
-def to_torch(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value.copy())
-    return tuple(map(to_torch, value)) if isinstance(value, tuple) else value
 
 
 def ours(value: Any) -> Any:

@@ -12,6 +12,7 @@ import gpujit
 import gpujit.nn as nn
 from gpujit.frontend.trace.check import difference
 from gpujit.support.errors import TraceError, TracerWarning
+from tests.compare import to_torch
 from tests.frontend.trace.modules import Counted, Net
 from tests.frontend.trace.samples import EXPRESSIONS, arrays
 from tests.frontend.trace.test_realistic import CASES, SIZES
@@ -31,12 +32,6 @@ def to_numpy(value):
     if isinstance(value, (tuple, list)):
         return type(value)(map(to_numpy, value))
     return {k: to_numpy(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def to_torch(value):
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(np.array(value))
-    return type(value)(map(to_torch, value)) if isinstance(value, (tuple, list)) else value
 
 
 # ------------------------------------------------------------------------------------------- through torch.jit
