@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpujit.ir import types as T
+from gpujit.ir.arrays import Misfit, as_array
 from gpujit.ir.dtypes import BY_NAME, code_of, is_tensor_dtype
 from gpujit.ir.values import Device, QTensor, SparseTensor
 from gpujit.ops import overloads, table
@@ -34,6 +35,11 @@ _SIMPLE: dict[type, T.Type] = {
     bool: T.BOOL, int: T.INT, float: T.FLOAT, complex: T.COMPLEX, str: T.STR, type(None): T.NONE, Device: T.DEVICE,
     np.ndarray: T.TENSOR, QTensor: T.TENSOR, SparseTensor: T.TENSOR,
 }  # fmt: skip
+
+# Which overload calls meant, by the overloads there are and the arguments' types: to find it takes longer than to run a
+# small operator.
+_FOUND: dict[Any, tuple[Op, overloads.Match]] = {}
+MAX_FOUND = 4096
 
 
 @contextmanager
@@ -85,12 +91,21 @@ def find(name: str, values: Sequence[Any], named: dict[str, Any]) -> tuple[Op, o
     candidates = table.by_name(name)
     if not candidates:
         raise UnknownOperatorError(f"there is no operator {name}; docs/operators.md lists them")
-    found = overloads.resolve(candidates, [type_of(v) for v in values], {k: type_of(v) for k, v in named.items()})
+    types, named_types = tuple(map(type_of, values)), {k: type_of(v) for k, v in named.items()}
+    # Operators may be declared and removed between two calls.
+    key = tuple(candidates), types, tuple(named_types.items())
+    known = _FOUND.get(key)
+    if known is not None:
+        return known
+    found = overloads.resolve(candidates, types, named_types)
     if not isinstance(found, overloads.Match):
         reasons = "\n".join(f"  {schema}\n    {reason}" for schema, reason in found)
         raise ArgumentError(f"{name}: the arguments fit none of its overloads\n{reasons}")
     op = table.by_full_name(found.schema.full_name)
     assert op is not None
+    if len(_FOUND) >= MAX_FOUND:
+        _FOUND.clear()
+    _FOUND[key] = op, found
     return op, found
 
 
@@ -105,11 +120,12 @@ def plain(value: Any) -> Any:
         return _dtype_code(np.dtype(value))
     if kind.__module__ == "torch" and kind.__name__ == "dtype":
         return BY_NAME[str(value).removeprefix("torch.")].code
-    if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__"):
-        return np.asarray(value)
-    if hasattr(value, "__index__"):
+    if hasattr(value, "__index__") and not hasattr(value, "__array__"):
         return int(value)
-    raise ArgumentError(f"a {kind.__name__} cannot be an argument of an operator")
+    try:
+        return as_array(value)
+    except Misfit as e:
+        raise ArgumentError(f"a {kind.__name__} cannot be an argument of an operator: {e}") from None
 
 
 def type_of(value: Any) -> T.Type:

@@ -55,6 +55,19 @@ def test_operators_of_a_program_are_reached_by_their_namespace() -> None:
         gpujit.ops.calls_test  # noqa: B018
 
 
+@pytest.mark.parametrize("limit", [1, 100])
+def test_overloads_declared_and_removed_between_two_calls_count(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(calls, "MAX_FOUND", limit)
+    for change in (1, -1, 2):
+        gpujit.op("calls_test::moved(Tensor x, int n) -> Tensor")(lambda m, x, n, by=change: x + by * n)
+        try:
+            for n in (3, 4):
+                assert (gpujit.ops.calls_test.moved(X, n) == X + change * n).all()
+                assert (gpujit.ops.relu(X) >= 0).all()
+        finally:
+            gpujit.remove_op("calls_test::moved")
+
+
 def test_arguments_that_fit_nothing_are_refused_with_every_reason() -> None:
     with pytest.raises(ArgumentError, match=r"(?s)aten::relu: .*Expected a value of type 'Tensor'.*found type 'str'"):
         gpujit.ops.relu("x")
