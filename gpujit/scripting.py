@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
+from gpujit.frontend.markers import is_tracing
 from gpujit.frontend.python_source import modifier, python_function
 from gpujit.frontend.script import COMPILER
 from gpujit.frontend.script_classes import is_interface, is_module_class
@@ -193,8 +193,7 @@ def script_if_tracing(fn: Callable[..., V]) -> Callable[..., V]:
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> V:
-        is_tracing = getattr(sys.modules.get("gpujit"), "is_tracing", None)
-        if is_tracing is not None and is_tracing():
+        if is_tracing():
             result: V = script(fn)(*args, **kwargs)
             return result
         return fn(*args, **kwargs)

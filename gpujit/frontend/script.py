@@ -40,8 +40,6 @@ class Compiler:
         self.taken: dict[str, int] = {}
         self.classes = Classes(self)
         self.modules = Modules(self)
-        # Python overloads declared with ``_overload``, by qualified name.
-        self.default_names = Names(names_.DEFAULT_NAMES)
 
     # ---------------------------------------------------------------------------------------------- names
 

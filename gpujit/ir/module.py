@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpujit.ir.schema import Schema
 from gpujit.ir.values import ScriptObject
@@ -87,11 +87,3 @@ def named_modules(module: ScriptObject, prefix: str = "") -> Iterator[tuple[str,
         yield name, current
         children = [(f"{name}.{n}" if name else n, m) for n, m in submodules(current)]
         stack.extend(reversed(children))
-
-
-def attribute_value(module: ScriptObject, name: str) -> Any:
-    """An attribute or constant of an object. Raises KeyError when it has neither."""
-    slot = module.type.slot_of.get(name)
-    if slot is not None:
-        return module.slots[slot]
-    return module.type.constants[name][1]

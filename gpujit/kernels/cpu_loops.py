@@ -428,10 +428,6 @@ class Loops(Values):
         assert isinstance(item, Reduce)
         return item
 
-    def is_row_result(self, v: int) -> bool:
-        item = self.p.body[v]
-        return isinstance(item, Reduce) and not item.is_scan
-
     def is_scan(self, v: int) -> bool:
         item = self.p.body[v]
         return isinstance(item, Reduce) and item.is_scan

@@ -79,7 +79,6 @@ class Values:
         self.inputs = [e.pointer(self.word(slots["inputs"] + k).value) for k in range(len(self.p.inputs))]
         self.outputs = [e.pointer(self.word(slots["outputs"] + k).value) for k in range(len(self.p.outputs))]
         self.index: dict[int, Vector] = {}
-        self.row_varies = frozenset(self.p.row_dims)
         items = self.items = moves(self.p)
         # Equal loads share an instruction; an effect may equal another one, and has the same access then.
         self.access_of = {id(item): k for k, item in enumerate(items)}

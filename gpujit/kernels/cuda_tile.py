@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from gpujit.ir.dtypes import HALF_TYPES
 from gpujit.kernels.index import DIM, DIV, PARAM, SIZE, VALUE, Index
 from gpujit.kernels.schedule import (
     Access,
@@ -407,7 +406,3 @@ def _interval(i: Index, places: Mapping[Any, tuple[int, int]]) -> tuple[int, int
             a, b = min(corners), max(corners)
         low, high = low + min(a, 0), high + max(b, 0)
     return low, high
-
-
-def is_half(dtype: Any) -> bool:
-    return dtype in HALF_TYPES

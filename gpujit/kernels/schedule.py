@@ -345,11 +345,3 @@ def _merged(program: TileProgram, d: int, merges: Sequence[Merge]) -> TileProgra
             effects=tuple(replace(e, coords=coords(e)) if isinstance(e, Store) else e for e in program.effects),
         )
     )
-
-
-def constant_index(i: Index, sizes: Sequence[int], params: Sequence[int]) -> int | None:
-    """The number of an index that names neither dims nor values, in a call; None for any other."""
-    if any(a.kind not in (SIZE, PARAM) and not a.args for a in i.atoms()):
-        return None
-    known = {(SIZE, k): n for k, n in enumerate(sizes)} | {(PARAM, k): n for k, n in enumerate(params)}
-    return int(index(i).evaluate(known))

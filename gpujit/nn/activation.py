@@ -13,6 +13,20 @@ from gpujit.nn.typing import Tensor
 from gpujit.support.errors import LayerError
 
 
+class _InPlace(Module):
+    """An activation whose only setting is whether it writes into its input."""
+
+    __constants__ = ("inplace",)
+    inplace: bool
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def extra_repr(self) -> str:
+        return "inplace=True" if self.inplace else ""
+
+
 class Sigmoid(Module):
     """1 / (1 + exp(-x)), element by element."""
 
@@ -48,106 +62,46 @@ class Tanhshrink(Module):
         return F.tanhshrink(input)
 
 
-class ReLU(Module):
+class ReLU(_InPlace):
     """max(x, 0), element by element."""
-
-    __constants__ = ("inplace",)
-    inplace: bool
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.relu(input, self.inplace)
 
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
-
-class SiLU(Module):
+class SiLU(_InPlace):
     """x * sigmoid(x), element by element."""
-
-    __constants__ = ("inplace",)
-    inplace: bool
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.silu(input, self.inplace)
 
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
-
-class Mish(Module):
+class Mish(_InPlace):
     """x * tanh(softplus(x)), element by element."""
-
-    __constants__ = ("inplace",)
-    inplace: bool
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.mish(input, self.inplace)
 
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
-
-class Hardswish(Module):
+class Hardswish(_InPlace):
     """x * relu6(x + 3) / 6, element by element."""
-
-    __constants__ = ("inplace",)
-    inplace: bool
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardswish(input, self.inplace)
 
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
-
-class Hardsigmoid(Module):
+class Hardsigmoid(_InPlace):
     """relu6(x + 3) / 6, element by element."""
-
-    __constants__ = ("inplace",)
-    inplace: bool
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardsigmoid(input, self.inplace)
 
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
-
-class SELU(Module):
+class SELU(_InPlace):
     """The scaled exponential linear unit."""
-
-    __constants__ = ("inplace",)
-    inplace: bool
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.selu(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
 
 class ELU(Module):

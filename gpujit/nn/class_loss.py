@@ -74,8 +74,6 @@ class CrossEntropyLoss(_Loss):
 class BCELoss(_Loss):
     """The cross entropy of probabilities with targets from 0 to 1."""
 
-    __constants__ = ("reduction",)
-
     def __init__(
         self,
         weight: Any = None,
@@ -92,8 +90,6 @@ class BCELoss(_Loss):
 
 class BCEWithLogitsLoss(_Loss):
     """The cross entropy of the sigmoid of scores with targets."""
-
-    __constants__ = ("reduction",)
 
     def __init__(
         self,
@@ -147,24 +143,12 @@ class MultiMarginLoss(_Loss):
 class MultiLabelMarginLoss(_Loss):
     """The margin loss with several target classes, listed up to the first -1."""
 
-    __constants__ = ("reduction",)
-
-    def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_Loss):
     """Mean over classes of the cross entropy of sigmoid(score) with targets 0 and 1."""
-
-    __constants__ = ("reduction",)
 
     def __init__(
         self,

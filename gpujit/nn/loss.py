@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from gpujit.nn import functional as F
 from gpujit.nn.functional.loss import reduction_code
 from gpujit.nn.module import Module
@@ -12,6 +15,7 @@ from gpujit.support.errors import LayerError
 class _Loss(Module):
     """A loss with a ``reduction``: none, mean or sum. ``size_average`` and ``reduce`` are the older way to say it."""
 
+    __constants__: ClassVar[Sequence[str]] = ("reduction",)
     reduction: str
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
@@ -25,16 +29,6 @@ class _Loss(Module):
 class L1Loss(_Loss):
     """abs(input - target)."""
 
-    __constants__ = ("reduction",)
-
-    def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.l1_loss(input, target, reduction=self.reduction)
 
@@ -42,24 +36,12 @@ class L1Loss(_Loss):
 class MSELoss(_Loss):
     """(input - target) ** 2."""
 
-    __constants__ = ("reduction",)
-
-    def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
     """Squared below a distance of ``beta``, linear above."""
-
-    __constants__ = ("reduction",)
     beta: float
 
     def __init__(
@@ -96,8 +78,6 @@ class HuberLoss(_Loss):
 
 class KLDivLoss(_Loss):
     """The Kullback-Leibler divergence of probabilities ``target`` from ``input``, which are logarithms."""
-
-    __constants__ = ("reduction",)
     log_target: bool
 
     def __init__(
@@ -166,16 +146,6 @@ class GaussianNLLLoss(_Loss):
 
 class SoftMarginLoss(_Loss):
     """log(1 + exp(-target * input)), targets 1 and -1."""
-
-    __constants__ = ("reduction",)
-
-    def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.soft_margin_loss(input, target, reduction=self.reduction)
