@@ -96,10 +96,12 @@ def can_move() -> bool:
     return sys.platform == "linux" and platform.machine() in _SET_AFFINITY
 
 
-def _moving() -> tuple[str, str, str, str]:
-    """Definitions; what the caller does before it wakes workers; what a worker does at first, and before it sleeps."""
+def _moving() -> tuple[str, str, str, str, str]:
+    """Definitions; what the caller does before it wakes workers; what a worker does at first, before it sleeps, and
+    before it leaves.
+    """
     if not can_move():
-        return "define internal void @keep_off(ptr %team) {\n  ret void\n}", "", "", ""
+        return "define internal void @keep_off(ptr %team) {\n  ret void\n}", "", "", "", ""
     machine = platform.machine()
     taken, allowed = (f"%{n} = getelementptr i8, ptr %team, i64 {OFFSETS[n]}" for n in ("taken", "allowed"))
     definitions = f"""
@@ -137,6 +139,10 @@ move:
   store i64 %after, ptr %word.place
   %thread.place = getelementptr i8, ptr %line, i64 {THREAD}
   %thread = load atomic i64, ptr %thread.place acquire, align 8
+  ; 0 of a worker that has not begun or has left: to the kernel that means the caller.
+  %there = icmp ne i64 %thread, 0
+  br i1 %there, label %set.mask, label %passed
+set.mask:
   ; Refused, and nothing changed, when no processor is left.
   %set = call i64 (i64, ...) @syscall(i64 {_SET_AFFINITY[machine]}, i64 %thread, i64 {MASK_BYTES}, ptr %mask)
   br label %passed
@@ -157,7 +163,9 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"""
   store atomic i64 %number, ptr %own.thread release, align 8"""
     asleep = """%place = call i32 @sched_getcpu()
   store atomic i32 %place, ptr %own.processor release, align 4"""
-    return definitions, "call void @keep_off(ptr %team)", line, asleep
+    # Its number may be another thread's soon.
+    left = "store atomic i64 0, ptr %own.thread release, align 8"
+    return definitions, "call void @keep_off(ptr %team)", line, asleep, left
 
 
 def team_ir() -> str:
@@ -166,7 +174,7 @@ def team_ir() -> str:
     addresses of NumPy array objects, which are replaced by those of their data.
     """
     wait, wake = _sleep()
-    moving, keep_off, begin, asleep = _moving()
+    moving, keep_off, begin, asleep, left = _moving()
 
     def word(name: str) -> str:
         return f"%{name} = getelementptr i8, ptr %team, i64 {OFFSETS[name]}"
@@ -446,6 +454,7 @@ leave:
   %out.before = atomicrmw sub ptr %inside, i32 1 seq_cst
   br label %idle
 out:
+  {left}
   ret void
 }}
 """

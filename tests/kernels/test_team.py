@@ -14,7 +14,7 @@ pytest.importorskip("llvmlite")
 
 from gpujit.kernels import native, team
 from gpujit.kernels.team import Team
-from gpujit.kernels.team_code import LINE, OFFSETS, PROCESSOR, can_move
+from gpujit.kernels.team_code import LINE, OFFSETS, PROCESSOR, THREAD, can_move
 
 # Counts calls of each part in the block, and keeps busy for as many turns as the block's word 32 says.
 COUNTING = """
@@ -136,6 +136,29 @@ def test_a_worker_asleep_on_the_callers_processor_is_sent_elsewhere(library: nat
         worker = made._threads[0].native_id
         assert worker is not None and os.sched_getaffinity(worker) == allowed - {asleep_at}
         job.assert_done(2)
+    finally:
+        os.sched_setaffinity(0, allowed)
+        made.close()
+
+
+@pytest.mark.skipif(not can_move() or len(os.sched_getaffinity(0)) < 2, reason="nobody is sent anywhere")
+def test_only_workers_are_sent_elsewhere(library: native.Library) -> None:
+    """A line of nobody, be it not begun or left, holds the number 0, by which the kernel knows the caller."""
+    allowed = os.sched_getaffinity(0)
+    made = Team(3)
+    try:
+        job = Job(library, 2, 1_000_000)
+        job.run(made)
+        at = made._offset + OFFSETS["taken"] + 2 * LINE
+        for processor in allowed:
+            time.sleep(0.02)
+            made._memory[at + PROCESSOR : at + PROCESSOR + 4].view(np.int32)[0] = processor
+            made._memory[at + THREAD : at + THREAD + 8].view(np.int64)[0] = 0
+            job.run(made)
+            assert os.sched_getaffinity(0) == allowed
+        made.close()
+        numbers = [made._offset + OFFSETS["taken"] + k * LINE + THREAD for k in (1, 2)]
+        assert [made._memory[n : n + 8].view(np.int64)[0] for n in numbers] == [0, 0]
     finally:
         os.sched_setaffinity(0, allowed)
         made.close()
