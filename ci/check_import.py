@@ -6,7 +6,7 @@ import subprocess
 import sys
 from statistics import median
 
-HEAVY = ("numba", "llvmlite", "networkx", "cupy", "torch", "scipy")
+HEAVY = ("numba", "llvmlite", "networkx", "cupy", "torch", "scipy", "rich", "jinja2")
 LIMIT = 1.5
 
 
