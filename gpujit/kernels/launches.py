@@ -110,8 +110,8 @@ class DeviceStep:
     """The calls of one node.
 
     ``scratch``: bytes of memory of its own. ``checks``: the message of each int32 flag that a kernel sets when its
-    check fails. ``overwrites[k]``: operands that result k may be written over. ``constants``: arrays (weights in another
-    layout) that follow the results in the numbering, and go to the device once.
+    check fails. ``overwrites[k]``: operands that result k may be written over. ``constants``: arrays (weights in other
+    layouts) that follow the results in the numbering, and go to the device once.
     """
 
     calls: tuple[Call, ...]
