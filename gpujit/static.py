@@ -76,7 +76,7 @@ class StaticModule:
     ) -> None:
         if not isinstance(options, StaticModuleOptions):
             raise ArgumentError(f"options are StaticModuleOptions; found {describe(options)}")
-        check_options(options.threads, options.compile, options.strict)
+        check_options(options.threads, options.compile, options.strict, options.weights)
         self.options = options
         if isinstance(module_or_graph, Graph):
             self._target: _Target = _GraphTarget(module_or_graph)

@@ -91,6 +91,8 @@ class PlannedGraph:
         replan: Callable[[Callable[[], object]], object] = at_once,
     ) -> None:
         self.graph, self.options = graph, options
+        if maker is native_step and options.weights != "float32":
+            maker = partial(native_step, weights=options.weights)
         self._programs, self._lowerer, self._maker, self._replan = programs, lowerer, maker, replan
         self._strides: dict[str, Strides] = {}
         self._plan: StaticPlan | None = None
