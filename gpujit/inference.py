@@ -110,8 +110,8 @@ def optimize_for_inference(
             interpreter while kernels compile in another thread, and uses them from then on. "never" uses the kernels
             that are at hand, in this process or the cache on disk, and NumPy for everything else.
         strict: raise where a call would fall back to the interpreter, or a group to its operators, instead of warning.
-        weights: what the constant matrices of linear layers and other products are kept as: "float32"; "bfloat16", half
-            the memory, rounded to three digits; "int8", a quarter of the memory, rounded to 127ths of the largest one of
+        weights: what the constant matrices of linear layers and other products are kept as: "float32"; "bfloat16",
+            half the memory, three digits; "int8", a quarter of the memory, 127 steps of the largest one of
             their output. Sums are float32 all the same. Products with few rows wait for memory, and get faster.
     Raises ArgumentError for what is no module, for values that these arguments cannot have, and for example inputs that
     do not fit; FreezeError as ``freeze`` does.
