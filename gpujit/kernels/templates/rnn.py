@@ -238,7 +238,7 @@ class _Writer:
                 before = self.chosen(now == 0, _Rows(h0, target.t, k.word("h_b")), before)
                 after = target._replace(at=k.at(target.at, time(now) * target.t))
                 gates = k.at(self.gates, step * self.count * self.width)
-                self.step(before, after, gates, cells, w_hh, new_bias)
+                self.step(before, after, gates, cells, w_hh, new_bias, (now & 1) != 0)
         self.copy(k.at(target.at, time(self.steps - 1) * target.t), target.b, k.at(k.array("hn"), state))
 
     def copy(self, source: ir.Value, stride: Vector, target: ir.Value) -> None:
@@ -290,12 +290,24 @@ class _Writer:
                         k.put(to, v * lanes, x + biases[v])
 
     def step(
-        self, before: _Rows, after: _Rows, gates: ir.Value, cells: ir.Value, weights: ir.Value, new_bias: ir.Value
+        self,
+        before: _Rows,
+        after: _Rows,
+        gates: ir.Value,
+        cells: ir.Value,
+        weights: ir.Value,
+        new_bias: ir.Value,
+        is_odd: Vector,
     ) -> None:
-        """One time step of all sequences."""
+        """One time step of all sequences.
+
+        Every other one goes through the weights from their end: what it meets first was read last, and is still in the
+        cache when not all of them are.
+        """
         k, spec = self.k, self.spec
         lanes, tile = spec.lanes, spec.tile
-        with k.loop(0, self.panels) as panel:
+        with k.loop(0, self.panels) as turn:
+            panel = k.e.select(is_odd, self.panels - 1 - turn, turn)
             panel_at, unit = k.at(weights, panel * self.size * tile), panel * lanes
             with k.loop(0, self.count, spec.batch_rows) as b:
                 last = self.count - 1
