@@ -168,7 +168,7 @@ def _planned(
 
     def make(function: Function) -> Executor:
         interpret = partial(program.interpret, function)
-        rules, planner = program.lowerer.rules, planner_of(compile, Options(weights=weights))
+        rules, planner = program.lowerer.rules, planner_of(compile, Options(weights=weights, threads=threads))
         return Executor(function, rules, interpret, strict=strict, planner=planner, compile=compile, threads=threads)
 
     program.optimise(make)

@@ -46,13 +46,11 @@ class StaticModuleOptions(Options):
     Args:
         manage_output_tensors: a StaticRuntime keeps the arrays of its results, and its next run writes into them: who
             wants to keep a result copies it. A StaticModule itself always makes new ones.
-        threads: how many threads share the work of one run; None for what the switch ``threads`` says.
         compile: "ahead", "background" or "never", as for ``optimize_for_inference``.
         strict: raise where a run would fall back to the interpreter.
     """
 
     manage_output_tensors: bool = False
-    threads: int | None = None
     compile: str = "ahead"
     strict: bool = False
 
