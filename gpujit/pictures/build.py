@@ -252,22 +252,28 @@ class _Builder:
         head = self.node("control", "if", box.id, tags=("control",))
         head.facts.update(_facts(node))
         self.read(node.inputs[0], head.id)
-        text = arguments(node)
-        head.lines = tuple(text.values())
+        head.lines = tuple(arguments(node).values())
         ends = []
+        is_skipped = False
         for block, name in zip(node.blocks, ("then", "else"), strict=False):
             inner = self.box("block", name, box.id)
             first = len(self.picture.nodes)
             self.block(block, inner.id, base)
             if len(self.picture.nodes) > first:
                 self.edge(head.id, inner.id, f"{head.id}.{name}", name, "", "control")
-            ends.append(block.returns)
+            else:
+                is_skipped = True
+            ends.append((name, block.returns))
         if not node.outputs:
             return
         foot = self.node("control", "result", box.id, tags=("control",))
         foot.facts.update(_facts(node))
-        self.edge(head.id, foot.id, f"{head.id}.result", "", "", "control")
-        for returns in ends:
+        if is_skipped:
+            self.edge(head.id, foot.id, f"{head.id}.result", "", "", "control")
+        for name, returns in ends:
+            texts = [text for value in returns if (text := value_text(value)) is not None]
+            if texts:
+                foot.lines += (f"{name}: {', '.join(texts)}",)
             for value in returns:
                 self.read(value, foot.id)
         self.made(foot, node.outputs)

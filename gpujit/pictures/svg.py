@@ -1,31 +1,28 @@
 """Pictures of graphs as SVG: one element, without anything from outside, for light, dark and printed pages.
 
-Elements have ``data-`` attributes for scripts: ``data-id`` and ``data-kind`` on nodes and boxes, ``data-text`` with what
-a search looks at, ``data-value`` on lines and labels of one value. The content of a box is in a group of its own, with
-the lines in it, so that hiding that group folds the box.
+Elements have ``data-`` attributes for scripts: ``data-id`` and ``data-kind`` on nodes and boxes, ``data-text`` with
+what a search looks at, ``data-value`` on lines and labels of one value. The content of a box is in a group of its own,
+with the lines in it, so that hiding that group folds the box.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpujit.pictures.layout import FONT, LINE, PAD, Layout, Path, lay_out, node_lines
+from gpujit.pictures.layout import LINE, PAD, Layout, Path, lay_out, node_lines
 from gpujit.pictures.model import ROOT, Picture, PictureBox, PictureNode
-from gpujit.pictures.text import short, visible, xml, xml_lines
-
-# Colours of groups.
-HUES = 8
-_HUES = (210, 30, 130, 280, 55, 340, 175, 95)
+from gpujit.pictures.text import FONT, short, visible, xml, xml_lines
+from gpujit.pictures.tones import HUES
 
 STYLE = """
-.gpujit-picture{--ink:#1f2328;--soft:#656d76;--line:#8c959f;--paper:#fff;--node:#f6f8fa;--box:#8c959f18;--sat:65%;
+.gpujit-picture{--ink:#1f2328;--soft:#656d76;--line:#8c959f;--paper:#fff;--node:#f6f8fa;--box:#8c959f12;--sat:65%;
 --light:55%;font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;color:var(--ink)}
 @media(prefers-color-scheme:dark){.gpujit-picture{--ink:#e6edf3;--soft:#9da7b1;--line:#768390;--paper:#0d1117;
---node:#161b22;--box:#76839020;--sat:50%;--light:60%}}
+--node:#161b22;--box:#76839018;--sat:50%;--light:60%}}
 [data-theme=light] .gpujit-picture{--ink:#1f2328;--soft:#656d76;--line:#8c959f;--paper:#fff;--node:#f6f8fa;
---box:#8c959f18;--sat:65%;--light:55%}
+--box:#8c959f12;--sat:65%;--light:55%}
 [data-theme=dark] .gpujit-picture{--ink:#e6edf3;--soft:#9da7b1;--line:#768390;--paper:#0d1117;--node:#161b22;
---box:#76839020;--sat:50%;--light:60%}
+--box:#76839018;--sat:50%;--light:60%}
 @media print{.gpujit-picture{--ink:#000!important;--soft:#444!important;--line:#666!important;--paper:#fff!important;
 --node:#fff!important;--box:#00000008!important}}
 .gpujit-picture text{fill:var(--ink);font-size:12px;stroke:none}
@@ -51,7 +48,7 @@ fill:hsl(var(--hue) var(--sat) var(--light)/.16)}
 .gpujit-picture .tier-interpreter>rect{stroke:hsl(0 70% 55%)}
 .gpujit-picture [class*=tier-]>rect{stroke-width:2}
 """
-_HUE_STYLE = "".join(f".gpujit-picture .hue-{i}{{--hue:{hue}}}\n" for i, hue in enumerate(_HUES))
+_HUE_STYLE = "".join(f".gpujit-picture .hue-{i}{{--hue:{hue}}}\n" for i, hue in enumerate(HUES))
 
 
 def svg_of(picture: Picture, layout: Layout | None = None, *, style: bool = True) -> str:
@@ -111,7 +108,7 @@ class _Drawing:
 
     def box(self, box: PictureBox) -> Iterator[str]:
         rect = self.layout.rects[box.id]
-        hue = f" hue-{box.number % HUES}" if box.kind == "group" else ""
+        hue = f" hue-{box.number % len(HUES)}" if box.kind == "group" else ""
         tags = "".join(f" {tag}" for tag in box.tags)
         yield (
             f'<g class="box {box.kind}{hue}{tags}" data-id="{box.id}" data-kind="{box.kind}" '
@@ -144,10 +141,10 @@ class _Drawing:
 
     def path(self, path: Path) -> str:
         edge = path.edge
-        parts = [_points(hop, path.is_square) for hop in path.hops]
+        line = "".join(_points(hop, path.is_square) for hop in path.hops)
         title = f"%{edge.name} : {edge.label}" if edge.name else edge.label
         heads = "".join(f"M{number(x)} {number(y)}l-3.5 -6h7z" for x, y in path.heads)
-        text = f'<path class="edge {edge.kind}" data-value="{edge.value}" data-source="{edge.source}" d="{"".join(parts)}">'
+        text = f'<path class="edge {edge.kind}" data-value="{edge.value}" data-source="{edge.source}" d="{line}">'
         text += f"<title>{xml(title)}</title></path>"
         return text + (f'<path class="head" data-value="{edge.value}" d="{heads}"/>' if heads else "")
 
