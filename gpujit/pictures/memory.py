@@ -161,11 +161,11 @@ class _Drawing:
         ]
         out = (
             f'<g class="buffer hue-{number_ % len(HUES)}" data-first="{value.first}" data-last="{value.last}" '
-            f'data-offset="{value.offset}" data-bytes="{value.nbytes}" data-text="{xml(short(title[0], 80))}">'
+            f'data-offset="{value.offset}" data-bytes="{value.nbytes}" data-text="{xml(short(f"{value.name} {value.kind}".lower(), 120))}">'
             f"<title>{xml_lines(title)}</title>"
             f'<rect class="bar" x="{number(x)}" y="{number(y)}" width="{number(w)}" height="{number(h)}"/>'
         )
-        name = short(value.name, 24)
+        name = short(value.kind.removeprefix("aten::"), 24)
         if h > SMALL and width(name, SMALL) + 4 < w:
             out += f'<text class="small mid" x="{number(x + w / 2)}" y="{number(y + h / 2 + 3)}">{xml(name)}</text>'
         return out + "</g>"
