@@ -159,9 +159,10 @@ class _Drawing:
             f"{value.nbytes:,} bytes from {value.offset:,}",
             f"steps {value.first} to {value.last}",
         ]
+        search = short(f"{value.name} {value.kind}", 120).lower()
         out = (
             f'<g class="buffer hue-{number_ % len(HUES)}" data-first="{value.first}" data-last="{value.last}" '
-            f'data-offset="{value.offset}" data-bytes="{value.nbytes}" data-text="{xml(short(f"{value.name} {value.kind}".lower(), 120))}">'
+            f'data-offset="{value.offset}" data-bytes="{value.nbytes}" data-text="{xml(search)}">'
             f"<title>{xml_lines(title)}</title>"
             f'<rect class="bar" x="{number(x)}" y="{number(y)}" width="{number(w)}" height="{number(h)}"/>'
         )
