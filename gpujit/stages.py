@@ -155,19 +155,19 @@ def _of_module(module: ScriptModule, stage: str, inputs: Sequence[Any], method: 
         return Stage(stage, title, found.graph)
     if stage == "inlined":
         return Stage(stage, title, found.inlined_graph)
+    others = [] if method == "forward" else [method]
     is_frozen = next(frozen_methods(module._object), None) is not None
     if stage == "frozen":
         if is_frozen:
             return Stage(stage, title, found.graph)
         with _evaluating(module):
-            frozen = freeze(module, preserved_attrs=[] if method == "forward" else [method])
+            frozen = freeze(module, preserved_attrs=others)
         return Stage(stage, title, frozen.methods[method].graph)
     if module._program.optimised is None:
         if not inputs:
             raise ArgumentError(f"the stage {stage!r} is made for inputs: give one for each argument of {method!r}")
         # What is made must not be the given module's: a frozen one is optimised in place.
-        copy = freeze(module) if is_frozen else module
-        others = [] if method == "forward" else [method]
+        copy = freeze(module, preserved_attrs=others) if is_frozen else module
         # What is fused does not depend on which kernels there are; what runs a node does.
         mode = "never" if stage == "fused" else "ahead"
         module = optimize_for_inference(copy, other_methods=others, compile=mode)
