@@ -104,8 +104,8 @@ class _Drawing:
 
     def legend(self) -> list[str]:
         """What the colours of tiers mean; nothing where there are none."""
-        things = (*self.picture.nodes.values(), *self.picture.boxes.values())
-        present = {tag for thing in things for tag in thing.tags}
+        present = {tag for n in self.picture.nodes.values() for tag in n.tags}
+        present |= {tag for b in self.picture.boxes.values() for tag in b.tags}
         shown = [tag for tag in TIER_NAMES if tag in present]
         out = ['<g class="legend">'] if shown else []
         x, y = PAD, self.layout.height + PAD
