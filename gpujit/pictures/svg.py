@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpujit.pictures.layout import LINE, PAD, Layout, Path, lay_out, node_lines
-from gpujit.pictures.model import ROOT, Picture, PictureBox, PictureNode
+from gpujit.pictures.model import ROOT, Picture, PictureBox, PictureNode, box_tags
 from gpujit.pictures.text import FONT, SMALL, short, visible, width, xml, xml_lines
 from gpujit.pictures.tones import HUES, TIER_NAMES
 
@@ -129,10 +129,8 @@ class _Drawing:
 
     def box(self, box: PictureBox) -> Iterator[str]:
         rect = self.layout.rects[box.id]
-        hue = f" hue-{box.number % len(HUES)}" if box.kind == "group" else ""
-        tags = "".join(f" {tag}" for tag in box.tags)
         yield (
-            f'<g class="box {box.kind}{hue}{tags}" data-id="{box.id}" data-kind="{box.kind}" '
+            f'<g class="box {" ".join(box_tags(box))}" data-id="{box.id}" data-kind="{box.kind}" '
             f'data-operators="{self.counts[box.id]}"{_data(box)}>'
         )
         yield f"<title>{_title(box, box.label)}</title>"

@@ -257,6 +257,9 @@ def test_folding_a_box_merges_its_edges() -> None:
     assert [(e.source, e.target) for e in folded.edges] == [("n0", "b0"), ("b0", "n5"), ("n0", "n5"), ("n5", "n6")]
     inside = layers().inside("b0")
     assert {n.kind for n in inside.nodes.values()} == {"input", "output", "aten::relu", "aten::add", "aten::softmax"}
+    (group,) = [n for n in branches().folded(["b4"]).nodes.values() if n.kind == "folded"]
+    assert group.label == "exp+tanh" and group.lines == ("exp, tanh",)
+    assert group.tags == ("folded", "group", "hue-0", "tier-native-kernel")
     assert layers().folded_to(3).nodes.keys() == folded.nodes.keys()
 
 
