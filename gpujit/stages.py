@@ -64,8 +64,8 @@ def stage_of(target: Any, stage: str, inputs: Sequence[Any] = (), method: str = 
     Args:
         target: a ScriptModule, StaticModule, ScriptFunction or Graph.
         stage: one of STAGES.
-        inputs: of the stages ``fused`` and ``plan``, something for each argument, as ``warmup`` takes it; without them
-            the plan that was used last.
+        inputs: of the stages ``fused`` and ``plan``, something for each argument, as ``warmup`` takes it (arrays and
+            values for a graph or function); without them the plan that was used last.
         method: of a ScriptModule.
     Raises ArgumentError for other targets, stages and methods, for inputs that do not fit, and where there is no plan;
     and what freezing raises.
@@ -141,7 +141,12 @@ def _of_static(static: StaticModule, stage: str, inputs: Sequence[Any]) -> Stage
     function = static._target.function
     if stage in ("source", "inlined", "frozen"):
         return Stage(stage, function.name, static.graph)
-    values = static._target.bind(tuple(inputs), {}) if inputs else None
+    values = None
+    if inputs:
+        args: Sequence[Any] = inputs
+        if static._target.is_method:
+            args, _ = example_of(function.schema, tuple(inputs))
+        values = static._target.bind(tuple(args), {})
     return _planned(static._executor, function.name, stage, values)
 
 

@@ -18,6 +18,8 @@ from gpujit.ir.graph import Graph
 from gpujit.pictures.notebook import graph_html, module_html
 from gpujit.support.errors import ArgumentError, SaveError
 from tests.pictures.graphs import HOSTILE, many, parsed
+from tests.programs import archive, module
+from tests.serialization.test_debug import row, table
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "classifier.pt"
 IMAGES = (2, 3, 16, 16)
@@ -101,12 +103,27 @@ def test_graphs_functions_and_static_modules() -> None:
     assert plot.memory_plan(static).plan == static.memory_report()
     assert plot.memory_plan(static.memory_report()).svg.startswith("<svg")
 
+    of_module = gpujit.StaticModule(gpujit.load(EXAMPLE), gpujit.StaticModuleOptions(threads=1))
+    assert any(e.label == "float32[2, 3, 16, 16]" for e in plot.fusion(of_module, IMAGES).picture.edges)
+    traced = gpujit.trace(lambda x: np.exp(x) + 1.0, (x,))
+    assert operators(plot.graph(traced)) == ["aten::exp", "aten::add"]
+
     def double(x: gpujit.Tensor) -> gpujit.Tensor:
         return (x * 2.0).relu()
 
     function = gpujit.script(double)
     assert operators(plot.graph(function)) == ["aten::mul", "aten::relu"]
     assert "group" in kinds(plot.fusion(function, x))
+
+
+def test_places_in_the_archive_and_in_the_authors_file() -> None:
+    source = module("def forward(self, x: Tensor) -> Tensor:\n  return torch.exp(x)\n")
+    debug = {"__torch__.py": table((row(0, "y = exp(x)\n", "model.py", 7, 0, 10),))}
+    (node,) = [
+        n for n in plot.graph(gpujit.load(archive(source, debug=debug))).picture.nodes.values() if "op" in n.tags
+    ]
+    assert node.facts["source"].startswith("code/__torch__.py:") and node.facts["line"] == "return torch.exp(x)"
+    assert node.facts["original"].startswith("model.py:7") and node.facts["original line"] == "y = exp(x)"
 
 
 def test_other_methods() -> None:
