@@ -22,6 +22,7 @@ from gpujit.pictures.data import data_of, views_of
 from gpujit.pictures.dot import dot_of, quoted
 from gpujit.pictures.layout import lay_out
 from gpujit.pictures.model import Picture, PictureNode
+from gpujit.pictures.style import style_sheet
 from gpujit.pictures.svg import svg_of
 from gpujit.pictures.text import LABEL, short, size_text, visible, width, xml
 from gpujit.pictures.values import constant_text, type_text
@@ -278,6 +279,15 @@ def test_a_page_needs_one_style_sheet() -> None:
     picture = layers()
     assert "<style>" in svg_of(picture) and "<style>" not in svg_of(picture, style=False)
     assert "url(" not in svg_of(picture) and "href" not in svg_of(picture)
+
+
+def test_programs_without_variables_find_plain_colours() -> None:
+    for rule in style_sheet(memory=True).splitlines():
+        names, _, body = rule.partition("{")
+        declared = [d.partition(":")[0::2] for d in body.rstrip("}").split(";")]
+        for i, (name, value) in enumerate(declared):
+            if value.startswith("var("):
+                assert declared[i - 1][0] == name and "var(" not in declared[i - 1][1], names
 
 
 def test_sizes() -> None:
