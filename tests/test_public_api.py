@@ -49,6 +49,7 @@ PUBLIC = [
     "op",
     "ops",
     "optimize_for_inference",
+    "plot",
     "remove_op",
     "run_frozen_optimizations",
     "save",
