@@ -113,6 +113,7 @@ class StepProfile:
         seconds: what it takes in one call.
         bytes_read, bytes_written: of the tensors that it reads and writes, each once; None when that is not known.
         flops: floating-point operations by its definition; None when that is not known.
+        threads: that share its work.
         bound: what it cannot be faster than for: "memory", "compute"; "overhead" when it is so small that getting there
             counts most; "unknown".
         fraction: of what the machine reaches at most for what bounds it.
@@ -133,6 +134,7 @@ class StepProfile:
     bytes_read: int | None = None
     bytes_written: int | None = None
     flops: int | None = None
+    threads: int = 1
     bound: str = UNKNOWN
     fraction: float | None = None
 
@@ -219,11 +221,13 @@ class GraphText:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Bytes per second, read and written together, of copying inside ``size`` bytes of memory: ``level`` says which."""
+    """Bytes per second, read and written together, that ``threads`` reach when they copy inside ``size`` bytes each
+    (together, in "L3" and "memory"): ``level`` says which memory that is."""
 
     level: str
     size: int
     bandwidth: float
+    threads: int
 
 
 @dataclass(frozen=True, slots=True)
