@@ -115,15 +115,12 @@ def _characters(text: str, column: int) -> int:
 class CallSite:
     """One level of a call stack kept by inlining.
 
-    ``function`` was entered from ``range``; ``parent`` is its caller's level. ``attribute`` is the path of attributes
-    from the caller's object to the one whose method it is: ``layers.0``; "" for functions and methods of the same
-    object.
+    ``function`` was entered from ``range``; ``parent`` is its caller's level.
     """
 
     function: str
     range: SourceRange | None
     parent: CallSite | None = None
-    attribute: str = ""
 
     def frames(self) -> Iterator[CallSite]:
         """From the innermost call outwards."""
@@ -131,8 +128,3 @@ class CallSite:
         while site is not None:
             yield site
             site = site.parent
-
-    @property
-    def module(self) -> str:
-        """The path of attributes from the outermost caller's object to this level's: ``encoder.layers.0.conv``."""
-        return ".".join(reversed([site.attribute for site in self.frames() if site.attribute]))

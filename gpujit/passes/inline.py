@@ -206,8 +206,7 @@ class _Inliner:
         arguments = node.inputs[1:] if is_function else node.inputs
         graph = function.graph
         inner = dict(zip(graph.inputs, (known[v] for v in arguments), strict=True))
-        site = CallSite(function.name, node.source, call, _attribute(node))
-        self.copy_nodes(graph.block, before, inner, site, depth + 1)
+        self.copy_nodes(graph.block, before, inner, CallSite(function.name, node.source, call), depth + 1)
         result = inner[graph.outputs[0]]
         if node is not before:
             known[node.output] = result
@@ -219,26 +218,11 @@ class _Inliner:
             target.destroy()
 
 
-def _attribute(node: Node) -> str:
-    """The path of attributes from the object whose method holds a call to the one whose method is called."""
-    if node.kind != "prim::CallMethod":
-        return ""
-    names = []
-    value = node.inputs[0]
-    while value.node.kind == "prim::GetAttr":
-        names.append(value.node.attributes["name"])
-        value = value.node.inputs[0]
-    path = ".".join(reversed(names))
-    # What came here by inlining reads from the object of the whole graph.
-    around = "" if node.call is None else node.call.module + "."
-    return path.removeprefix(around)
-
-
 def _joined(inner: CallSite | None, outer: CallSite | None) -> CallSite | None:
     """The call stack of a node that came through ``inner`` into a body that is now inlined through ``outer``."""
     if inner is None or outer is None:
         return inner or outer
-    return CallSite(inner.function, inner.range, _joined(inner.parent, outer), inner.attribute)
+    return CallSite(inner.function, inner.range, _joined(inner.parent, outer))
 
 
 def _only_called(node: Node) -> bool:

@@ -162,7 +162,7 @@ class Evaluator:
             site = site.parent
         result = self.call
         for frame in reversed(frames):
-            result = CallSite(frame.function, frame.range, result, frame.attribute)
+            result = CallSite(frame.function, frame.range, result)
         return result
 
     def emit_op(self, name: str, inputs: Sequence[Value], like: Node, t: T.Type) -> Value:
