@@ -9,7 +9,11 @@ from typing import Protocol, cast
 # What each does, in the order of the help.
 COMMANDS = {
     "inspect": "show version, methods, parameters, dtypes, devices and operator coverage; runs nothing",
+    "verify": "check a file, its graphs, that all tiers agree, and that it is the same saved and loaded again",
     "run": "run a model on arrays from files or on random inputs of given shapes; prints outputs and time",
+    "explain": "show what was fused for given inputs, what that saves, what was not and why",
+    "compare": "compare two models, or the tiers of one: largest differences, and the first operator that differs",
+    "optimise": "write a frozen, simplified copy, which PyTorch loads too, and check that it computes the same",
     "strip": "copy an archive without its debug tables, which hold source lines and paths",
     "cache": "show or remove the compiled kernels kept on disk",
     "config": "show every switch with its value and meaning",
