@@ -16,7 +16,10 @@ COMMANDS = {
     "optimise": "write a frozen, simplified copy, which PyTorch loads too, and check that it computes the same",
     "strip": "copy an archive without its debug tables, which hold source lines and paths",
     "cache": "show or remove the compiled kernels kept on disk",
+    "doctor": "show versions, processor, threads, cache, compiler, GPU and switches, and what to do about faults",
     "config": "show every switch with its value and meaning",
+    "completion": "print a script that completes commands and options in bash, zsh or fish",
+    "help": "describe a command, with examples",
 }
 # Other spellings, and what they stand for.
 ALIASES = {"optimize": "optimise"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -29,7 +30,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     """The whole command line's parser; with ``only``, other commands are named in it and no more."""
     top = argparse.ArgumentParser(
         prog="gpujit", description="TorchScript without PyTorch: look into, check, run and optimise .pt files.",
-        epilog=_CODES, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_CODES, formatter_class=Formatter,
     )  # fmt: skip
     top.add_argument("--version", action="version", version=f"gpujit {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -41,13 +42,24 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         found = module(name)
         command = commands.add_parser(
             name, help=help, aliases=aliases, description=found.DESCRIPTION, epilog=found.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=Formatter,
         )  # fmt: skip
         found.add_arguments(command)
         command.add_argument("--json", action="store_true", help="print JSON instead of text")
         command.add_argument("-q", "--quiet", action="store_true", help="no progress and no warnings")
         command.set_defaults(execute=found.execute)
     return top
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Folds paragraphs to the terminal, and leaves those with indented lines (examples, tables) as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = text.strip("\n").split("\n\n")
+        return "\n\n".join(
+            part if "\n  " in part or part.startswith("  ") else textwrap.fill(part, width, break_on_hyphens=False)
+            for part in parts
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gpujit.modules import ScriptModule
 
 DESCRIPTION = """Write a copy of a model that is frozen (attributes that never change are constants) and simplified:
-batch norms are folded into the weights before them, what is constant is computed, what is dead is gone. PyTorch loads the
-copy as well. With inputs, the copy is called before it is written, as it is and as it will be loaded, and has to give
+batch norms are folded into the weights before them, what is constant is computed, what is dead is gone. PyTorch loads
+the copy as well. With inputs, it is called before it is written, as it is and as it will be loaded, and has to give
 what the model gives; if it does not, nothing is written and the exit code is 1."""
 EXAMPLES = f"""{INPUTS}
 examples:
