@@ -62,13 +62,24 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         )
 
 
+def parsed(given: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command line. Options may stand among the inputs."""
+    name = next((a for a in given if not a.startswith("-")), "")
+    # Loading what only other commands need would take longer than most commands.
+    top = parser(name)
+    (action,) = [a for a in top._actions if isinstance(a, argparse._SubParsersAction)]
+    if name not in action.choices or given[0] != name:
+        return top.parse_args(given)
+    command: argparse.ArgumentParser = action.choices[name]
+    return command.parse_intermixed_args(given[1:], argparse.Namespace(command=name))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     arguments = argparse.Namespace(json="--json" in given)
     try:
-        # Loading what only other commands need would take longer than most commands.
-        arguments = parser(next((a for a in given if not a.startswith("-")), "")).parse_args(given)
+        arguments = parsed(given)
         return _run(arguments)
     except (ArgumentError, SaveError) as e:
         return _report(arguments, e, EXIT_USAGE)
