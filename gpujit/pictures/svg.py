@@ -1,0 +1,192 @@
+"""Pictures of graphs as SVG: one element, without anything from outside, for light, dark and printed pages.
+
+Elements have ``data-`` attributes for scripts: ``data-id`` and ``data-kind`` on nodes and boxes, ``data-text`` with
+what a search looks at, ``data-value`` on lines and labels of one value. The content of a box is in a group of its own,
+with the lines in it, so that hiding that group folds the box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpujit.pictures.layout import LINE, PAD, Layout, Path, lay_out, node_lines
+from gpujit.pictures.model import ROOT, Picture, PictureBox, PictureNode
+from gpujit.pictures.text import FONT, short, visible, xml, xml_lines
+from gpujit.pictures.tones import HUES
+
+STYLE = """
+.gpujit-picture{--ink:#1f2328;--soft:#656d76;--line:#8c959f;--paper:#fff;--node:#f6f8fa;--box:#8c959f12;--sat:65%;
+--light:55%;font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;color:var(--ink)}
+@media(prefers-color-scheme:dark){.gpujit-picture{--ink:#e6edf3;--soft:#9da7b1;--line:#768390;--paper:#0d1117;
+--node:#161b22;--box:#76839018;--sat:50%;--light:60%}}
+[data-theme=light] .gpujit-picture{--ink:#1f2328;--soft:#656d76;--line:#8c959f;--paper:#fff;--node:#f6f8fa;
+--box:#8c959f12;--sat:65%;--light:55%}
+[data-theme=dark] .gpujit-picture{--ink:#e6edf3;--soft:#9da7b1;--line:#768390;--paper:#0d1117;--node:#161b22;
+--box:#76839018;--sat:50%;--light:60%}
+@media print{.gpujit-picture{--ink:#000!important;--soft:#444!important;--line:#666!important;--paper:#fff!important;
+--node:#fff!important;--box:#00000008!important}}
+.gpujit-picture text{fill:var(--ink);font-size:12px;stroke:none}
+.gpujit-picture .small{font-size:10px;fill:var(--soft)}
+.gpujit-picture .shape{font-size:10px;fill:var(--soft);paint-order:stroke;stroke:var(--paper);stroke-width:3px;
+stroke-linejoin:round;text-anchor:middle}
+.gpujit-picture .mid{text-anchor:middle}
+.gpujit-picture rect{stroke:var(--line);fill:var(--node)}
+.gpujit-picture .box>rect{fill:var(--box);stroke-dasharray:none}
+.gpujit-picture .box>text{fill:var(--soft)}
+.gpujit-picture .module>rect{stroke-dasharray:4 3}
+.gpujit-picture .edge{fill:none;stroke:var(--line);stroke-width:1.2}
+.gpujit-picture .edge.control{stroke-dasharray:3 3}
+.gpujit-picture .head{fill:var(--line);stroke:none}
+.gpujit-picture .input>rect,.gpujit-picture .output>rect{stroke-width:2}
+.gpujit-picture .folded>rect{stroke-width:2;stroke-dasharray:4 3}
+.gpujit-picture .group>rect{stroke:hsl(var(--hue) var(--sat) var(--light));stroke-width:1.5;
+fill:hsl(var(--hue) var(--sat) var(--light)/.16)}
+.gpujit-picture .tier-native-template>rect{stroke:hsl(140 var(--sat) 42%)}
+.gpujit-picture .tier-native-kernel>rect{stroke:hsl(205 var(--sat) var(--light))}
+.gpujit-picture .tier-native-copy>rect,.gpujit-picture .tier-view>rect{stroke:var(--line);stroke-dasharray:2 2}
+.gpujit-picture .tier-out>rect,.gpujit-picture .tier-numpy>rect{stroke:hsl(35 80% 48%)}
+.gpujit-picture .tier-interpreter>rect{stroke:hsl(0 70% 55%)}
+.gpujit-picture [class*=tier-]>rect{stroke-width:2}
+"""
+_HUE_STYLE = "".join(f".gpujit-picture .hue-{i}{{--hue:{hue}}}\n" for i, hue in enumerate(HUES))
+
+
+def svg_of(picture: Picture, layout: Layout | None = None, *, style: bool = True) -> str:
+    """The picture as one ``svg`` element.
+
+    Args:
+        layout: of the picture, when there is one already.
+        style: whether the element brings its style sheet; one is enough for all on a page.
+    """
+    return _Drawing(picture, layout or lay_out(picture)).text(style)
+
+
+def style_sheet() -> str:
+    """The style that pictures need."""
+    return STYLE.strip() + "\n" + _HUE_STYLE
+
+
+def number(value: float) -> str:
+    """A coordinate: at most one digit behind the point."""
+    text = f"{value:.1f}"
+    return text[:-2] if text.endswith(".0") else text
+
+
+class _Drawing:
+    def __init__(self, picture: Picture, layout: Layout) -> None:
+        self.picture, self.layout = picture, layout
+        self.children = picture.children()
+        self.counts = picture.operators()
+        self.paths: dict[str, list[Path]] = {}
+        for path in layout.paths:
+            self.paths.setdefault(path.box, []).append(path)
+
+    def text(self, style: bool) -> str:
+        w, h = number(max(self.layout.width, 1)), number(max(self.layout.height, 1))
+        count, title = self.counts[ROOT], xml(self.picture.title)
+        out = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="gpujit-picture" role="img" viewBox="0 0 {w} {h}" '
+            f'width="{w}" height="{h}" aria-label="{xml(short(self.picture.title, 80))}">',
+            f"<title>{title}</title>",
+            f"<desc>{xml(describe(self.picture, count))}</desc>",
+        ]
+        if style:
+            out.append(f"<style>{style_sheet()}</style>")
+        out += self.content(ROOT)
+        out.append("</svg>\n")
+        return "\n".join(out)
+
+    def content(self, box: str) -> Iterator[str]:
+        """What lies in a box: lines first, so that they pass behind nodes."""
+        for path in self.paths.get(box, ()):
+            yield self.path(path)
+        for child in self.children[box]:
+            if child in self.picture.boxes:
+                yield from self.box(self.picture.boxes[child])
+            else:
+                yield self.node(self.picture.nodes[child])
+
+    def box(self, box: PictureBox) -> Iterator[str]:
+        rect = self.layout.rects[box.id]
+        hue = f" hue-{box.number % len(HUES)}" if box.kind == "group" else ""
+        tags = "".join(f" {tag}" for tag in box.tags)
+        yield (
+            f'<g class="box {box.kind}{hue}{tags}" data-id="{box.id}" data-kind="{box.kind}" '
+            f'data-operators="{self.counts[box.id]}"{_data(box)}>'
+        )
+        yield f"<title>{_title(box, box.label)}</title>"
+        yield _rect(rect.x, rect.y, rect.w, rect.h, 6)
+        yield f'<text x="{number(rect.x + PAD)}" y="{number(rect.y + FONT + 3)}">{xml(short(box.label))}</text>'
+        yield '<g class="content">'
+        yield from self.content(box.id)
+        yield "</g></g>"
+
+    def node(self, node: PictureNode) -> str:
+        rect = self.layout.rects[node.id]
+        middle = number(rect.x + rect.w / 2)
+        out = [
+            f'<g class="node {" ".join(node.tags)}" data-id="{node.id}" data-kind="{xml(node.kind)}"{_data(node)}>',
+            f"<title>{_title(node, node.label)}</title>",
+            _rect(rect.x, rect.y, rect.w, rect.h, 4 if "op" in node.tags else 12),
+        ]
+        y = rect.y + PAD / 2 + FONT - 1
+        for i, line in enumerate(node_lines(node.label, node.lines)):
+            kind = "mid small" if i else "mid"
+            out.append(f'<text class="{kind}" x="{middle}" y="{number(y)}">{xml(line)}</text>')
+            y += LINE
+        for label in self.layout.labels.get(node.id, ()):
+            place = f'x="{number(label.x)}" y="{number(label.y)}"'
+            out.append(f'<text class="shape" data-value="{label.value}" {place}>{xml(label.text)}</text>')
+        return "".join([*out, "</g>"])
+
+    def path(self, path: Path) -> str:
+        edge = path.edge
+        line = "".join(_points(hop, path.is_square) for hop in path.hops)
+        title = f"%{edge.name} : {edge.label}" if edge.name else edge.label
+        heads = "".join(f"M{number(x)} {number(y)}l-3.5 -6h7z" for x, y in path.heads)
+        text = f'<path class="edge {edge.kind}" data-value="{edge.value}" data-source="{edge.source}" d="{line}">'
+        text += f"<title>{xml(title)}</title></path>"
+        return text + (f'<path class="head" data-value="{edge.value}" d="{heads}"/>' if heads else "")
+
+
+def describe(picture: Picture, count: int) -> str:
+    """What a picture has, in a sentence, for those who do not see it."""
+    groups = sum(b.kind == "group" for b in picture.boxes.values())
+    modules = sum(b.kind == "module" for b in picture.boxes.values())
+    ends = [sum(n.kind == kind for n in picture.nodes.values()) for kind in ("input", "output")]
+    return (
+        f"A graph of {count} operators from {ends[0]} inputs to {ends[1]} outputs, in {modules} modules and "
+        f"{groups} fusion groups."
+    )
+
+
+def _points(hop: list[tuple[float, float]], is_square: bool) -> str:
+    (x, y), *rest = hop
+    out = [f"M{number(x)} {number(y)}"]
+    for nx, ny in rest:
+        if abs(nx - x) < 0.05:
+            if abs(ny - y) >= 0.05:
+                out.append(f"V{number(ny)}")
+        elif is_square:
+            out.append(f"L{number(nx)} {number(ny)}")
+        else:
+            half = number((y + ny) / 2)
+            out.append(f"C{number(x)} {half} {number(nx)} {half} {number(nx)} {number(ny)}")
+        x, y = nx, ny
+    return "".join(out)
+
+
+def _rect(x: float, y: float, w: float, h: float, radius: float) -> str:
+    return f'<rect x="{number(x)}" y="{number(y)}" width="{number(w)}" height="{number(h)}" rx="{number(radius)}"/>'
+
+
+def _title(thing: PictureNode | PictureBox, label: str) -> str:
+    return xml_lines([label, *(f"{name}: {value}" for name, value in thing.facts.items())])
+
+
+def _data(thing: PictureNode | PictureBox) -> str:
+    """Attributes for scripts: the module, and what is searched, in lower case."""
+    module = thing.facts.get("module", "")
+    words = [thing.label, thing.facts.get("operator", ""), module, thing.facts.get("source", "")]
+    text = short(visible(" ".join(dict.fromkeys(w for w in words if w))).lower(), 300)
+    return (f' data-module="{xml(module)}"' if module else "") + f' data-text="{xml(text)}"'
