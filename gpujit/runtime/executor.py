@@ -341,12 +341,17 @@ class Executor:
         finally:
             self._making.end(token)
 
-    def _prepare(self, values: list[Any]) -> Plan:
+    def specialised(self, values: list[Any]) -> Specialised:
+        """What a plan for these values is made of, before anything is fused. Raises GpujitError."""
         if self._graph is None:
             self._graph = inlined(self.function.graph)
         found = specialise(self._graph, key_of(self._graph, values), volatile=frozenset(self._volatile))
+        pipeline.run(found.graph, "specialised")
+        return found
+
+    def _prepare(self, values: list[Any]) -> Plan:
+        found = self.specialised(values)
         graph = found.graph
-        pipeline.run(graph, "specialised")
         fused = fuse(graph) if "fuser" not in config.disable else Fused()
         lowerer = Lowerer(np, self._rules)
         steps = {
