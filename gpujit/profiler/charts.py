@@ -145,8 +145,8 @@ def roofline(profile: Profile, height: float = 420.0) -> Chart | None:
     for peak in peaks:
         if peak.rate > 0:
             at = y.at(peak.rate)
-            threads = "1 thread" if peak.threads == 1 else f"{peak.threads} threads"
-            lines.append(Line(x.start, at, x.end, at, f"{rate_text(peak.rate)}, {threads}", "ceiling"))
+            label = f"{rate_text(peak.rate)}, {threads_text(peak.threads)}"
+            lines.append(Line(x.start, at, x.end, at, label, "ceiling"))
     for slope in slopes:
         if slope.bandwidth <= 0:
             continue
@@ -155,7 +155,7 @@ def roofline(profile: Profile, height: float = 420.0) -> Chart | None:
         last = min(top / slope.bandwidth, 10.0**x.high)
         if last <= first:
             continue
-        label = f"{slope.level}: {bytes_text(slope.bandwidth)}/s"
+        label = f"{slope.level}, {threads_text(slope.threads)}: {bytes_text(slope.bandwidth)}/s"
         lines.append(
             Line(
                 x.at(first), y.at(first * slope.bandwidth), x.at(last), y.at(last * slope.bandwidth), label, "ceiling"
@@ -176,6 +176,11 @@ def roofline(profile: Profile, height: float = 420.0) -> Chart | None:
         tuple(lines),
         left_out,
     )
+
+
+def threads_text(count: int) -> str:
+    """``2 threads``."""
+    return "1 thread" if count == 1 else f"{count} threads"
 
 
 def step_tip(step: StepProfile) -> str:

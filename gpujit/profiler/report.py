@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import IO, TYPE_CHECKING, Any
@@ -98,7 +99,8 @@ def _memory(profile: Profile) -> Any:
     """The memory plan's picture; None without values."""
     if profile.memory is None or not profile.memory.values:
         return None
-    return _markup(memory_svg(profile.memory, style=False))
+    values = [replace(v, name=shown(v.name), kind=shown(v.kind), dtype=shown(v.dtype)) for v in profile.memory.values]
+    return _markup(memory_svg(replace(profile.memory, values=tuple(values)), style=False))
 
 
 def _gain(group: GroupProfile) -> float:

@@ -82,13 +82,15 @@ CONTRASTS = r"""() => {
     const layers = [];
     for (let e = element; e; e = e.parentElement) {
       if (e instanceof SVGElement) {
-        // What a text in a picture stands on is the shape before it.
-        const shape = e.previousElementSibling;
-        if (e === element && shape && (shape.matches("rect, circle") || (shape.matches("text") && shape.previousElementSibling && shape.previousElementSibling.matches("rect")))) {
-          const rect = shape.matches("text") ? shape.previousElementSibling : shape;
-          const style = getComputedStyle(rect), fill = parts(style.fill);
+        // What a text in a picture stands on is the last shape drawn under its middle.
+        if (e !== element) continue;
+        const box = e.getBoundingClientRect(), x = box.x + box.width / 2, y = box.y + box.height / 2;
+        for (const shape of e.ownerSVGElement.querySelectorAll("rect")) {
+          const r = shape.getBoundingClientRect();
+          if (!(shape.compareDocumentPosition(e) & 4) || x < r.left || x > r.right || y < r.top || y > r.bottom) continue;
+          const style = getComputedStyle(shape), fill = parts(style.fill);
           fill[3] *= Number(style.fillOpacity);
-          layers.push(fill);
+          layers.unshift(fill);
         }
         continue;
       }
