@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 import gpujit
+from gpujit.fuser.tensors import bytes_of, is_tensor
 from gpujit.ir.arrays import describe as describe_value
 from gpujit.ir.graph import Graph, Node
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.kernels import supply
+from gpujit.profiler.costs import expanded
 from gpujit.profiler.data import (
     Event,
     GraphText,
@@ -28,9 +30,10 @@ from gpujit.profiler.data import (
     Times,
     Versions,
 )
+from gpujit.profiler.graphs import graph_text
 from gpujit.profiler.places import cut, place_of
 from gpujit.profiler.sources import Sources
-from gpujit.profiler.steps import Described, describe, timed
+from gpujit.profiler.steps import Described, describe, is_view, timed, whole_call
 from gpujit.runtime.executor import Executor, Plan
 from gpujit.static_runtime.clock import Taken
 from gpujit.static_runtime.module import PlannedGraph
@@ -130,9 +133,9 @@ def planned_profile(
     sources = Sources()
     described = describe(runner, arena.plan, reasons, sources)
     around, whole = _around(taken, calls)
-    steps = timed(described, taken, around, machine)
-    tiers = runner.tiers(reasons)
-    number = {d.number: step.number for d, step in _matched(described, steps)}
+    steps, number = timed(described, taken, around, machine)
+    tiers = runner.tiers(reasons, arena.plan)
+    grouped = [(d, steps[number[d.number]]) for d in described if d.number in number and d.step.group is not None]
     events, dropped = _events(arena, calls, steps, number)
     watched = Times.of(whole.tolist())
     profile = Profile(
@@ -147,7 +150,7 @@ def planned_profile(
         steady=steady or watched,
         watched=watched,
         steps=tuple(steps),
-        groups=tuple(_group(d, step) for d, step in _matched(described, steps) if step.group is not None),
+        groups=tuple(_group(d, step) for d, step in grouped),
         refusals=tuple(_refusals(plan, tiers)),
         graphs=tuple(_graphs(executor, plan, arena)),
         kernels=sources.all(),
@@ -173,8 +176,6 @@ def interpreted_profile(
     steady: Times | None = None,
 ) -> Profile:
     """The profile of calls that were left to the interpreter: each is one step."""
-    from gpujit.profiler.steps import whole_call
-
     times = Times.of([(c.end - c.start) / 1e9 for c in calls if not c.failed] or [0.0])
     begin = calls[0].start if calls else 0
     kept = [c for c in calls if not c.failed][:MAX_EVENTS]
@@ -221,42 +222,23 @@ def _around(taken: Taken, calls: Sequence[Call]) -> tuple[np.ndarray, np.ndarray
     return around, whole + around.sum(axis=1)
 
 
-def _matched(described: Sequence[Described], steps: Sequence[StepProfile]) -> list[tuple[Described, StepProfile]]:
-    """What was described with the step that has its times; what did not run has none."""
-    rows = {id(s.place): s for s in steps}
-    return [(d, rows[id(d.step.place)]) for d in described if id(d.step.place) in rows]
-
-
 def _group(described: Described, step: StepProfile) -> GroupProfile:
-    from gpujit.profiler.costs import expanded
-
-    inner = [n for n in expanded(described.nodes)]
-    names = {n: n.kind.rpartition("::")[2] for n in inner}
-    shown = [n for n in inner if names[n] in step.operators]
-    made = set().union(*(n.outputs for n in described.nodes[-1:]))
-    saved = 0
-    from gpujit.fuser.tensors import bytes_of, is_tensor
-
-    results = _results(described.nodes[-1])
-    for node in shown:
-        for value in node.outputs:
-            if value not in made and value not in results and is_tensor(value):
-                saved += 2 * bytes_of(value)
+    inner = expanded(described.nodes)
+    shown = [n for n in inner if not is_view(n)]
+    last = described.nodes[-1]
+    body = last.attributes.get(SUBGRAPH)
+    results = {*last.outputs, *(body.outputs if isinstance(body, Graph) else ())}
+    handed = [v for n in shown for v in n.outputs if v not in results and v.uses and is_tensor(v)]
     assert step.group is not None
     return GroupProfile(
         number=step.group,
         label=step.label,
-        operators=tuple(cut(names[n]) for n in shown),
+        operators=step.operators,
         places=tuple(place_of(n) for n in shown),
-        saved_bytes=saved,
+        saved_bytes=sum(2 * bytes_of(v) for v in handed),
         kernel=step.kernel,
         nodes="\n".join(repr(n) for n in inner),
     )
-
-
-def _results(node: Node) -> set[Any]:
-    inner = node.attributes.get(SUBGRAPH)
-    return set(inner.outputs) if isinstance(inner, Graph) else set()
 
 
 def _refusals(plan: Plan | None, tiers: Sequence[Tier]) -> list[Refusal]:
@@ -267,10 +249,13 @@ def _refusals(plan: Plan | None, tiers: Sequence[Tier]) -> list[Refusal]:
 
 
 def _graphs(executor: Executor | None, plan: Plan | None, arena: TimedArena) -> list[GraphText]:
-    found = [] if executor is None else [GraphText("frozen", str(executor.function.graph))]
+    found = [] if executor is None else [graph_text("frozen", executor.function.graph)]
     if plan is not None:
-        found.append(GraphText("fused", str(plan.graph)))
-    return [*found, GraphText("plan", str(arena.plan.graph))]
+        found.append(graph_text("fused", plan.graph))
+    if arena.plan.order:
+        # The fused graph with the copies that its views need.
+        found.append(graph_text("plan", arena.plan.order[0].graph))
+    return found
 
 
 def _events(

@@ -213,10 +213,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class GraphText:
-    """A graph at one stage ("frozen", "fused" or "plan") as text, which ``gpujit.ir.parser`` reads."""
+    """A graph at one stage ("frozen", "fused" or "plan") as text; ``profiler.graphs.graph_of`` makes a graph of it.
+
+    ``modules``: for each node, those of groups behind the group, the path of attributes to its module.
+    """
 
     stage: str
     text: str
+    modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +231,7 @@ class Ceiling:
     level: str
     size: int
     bandwidth: float
-    threads: int
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)

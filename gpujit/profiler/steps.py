@@ -50,7 +50,7 @@ class Described:
 
 def describe(runner: PlannedGraph, plan: StaticPlan, reasons: Mapping[Node, str], sources: Sources) -> list[Described]:
     """The steps of a plan in running order, their times left 0; ``reasons`` are why nodes were not fused."""
-    tiers = {t.node: t for t in runner.tiers(reasons)}
+    tiers = {t.node: t for t in runner.tiers(reasons, plan)}
     order = set(plan.order)
     segments = iter(plan.segments)
     waiting = _python_nodes(plan)
@@ -103,7 +103,7 @@ def nodes_of(node: Node, order: set[Node]) -> tuple[Node, ...]:
     for value in node.inputs:
         first = value.node
         views = []
-        while first.inputs and first.kind != "prim::Constant" and _is_view(first):
+        while first.inputs and first.kind != "prim::Constant" and is_view(first):
             views.append(first)
             first = first.inputs[0].node
         if first.inputs and first not in order and first.kind not in ("prim::Constant", "prim::ListConstruct"):
@@ -111,14 +111,15 @@ def nodes_of(node: Node, order: set[Node]) -> tuple[Node, ...]:
     return (node,)
 
 
-def _is_view(node: Node) -> bool:
+def is_view(node: Node) -> bool:
+    """Whether a node only looks at its operand's memory in another way."""
     op = entry_of(node)
     return op is not None and op.kind == "view"
 
 
 def operators_of(nodes: Sequence[Node]) -> tuple[str, ...]:
     """The operators of some nodes, without those that only look at memory in another way."""
-    found = [n for n in expanded(nodes) if not _is_view(n)]
+    found = [n for n in expanded(nodes) if not is_view(n)]
     return tuple(cut(n.kind.rpartition("::")[2]) for n in found)
 
 
@@ -168,7 +169,7 @@ def _step(plan: StaticPlan, position: int, nodes: Sequence[Node], inputs: Sequen
 
 def _best_place(nodes: Sequence[Node]) -> Place:
     """Where a step comes from: what its first operator says, whose module is the one people look for."""
-    places = [place_of(n) for n in expanded(nodes) if not _is_view(n)] or [place_of(n) for n in nodes]
+    places = [place_of(n) for n in expanded(nodes) if not is_view(n)] or [place_of(n) for n in nodes]
     return max(places, key=lambda p: (bool(p.archive), len(p.module.split(".")) if p.module else 0))
 
 
@@ -181,8 +182,11 @@ def _plain(label: str, place: Place = Place(), tier: str = CALL, kind: str | Non
     return StepProfile(0, None, cut(label), name, tier, place, None, "", (), nothing, nothing, _NOTHING)
 
 
-def timed(described: Sequence[Described], taken: Taken, around: np.ndarray, machine: Machine) -> list[StepProfile]:
-    """The steps with their times, and what stands around them: together they make up the whole of each call.
+def timed(
+    described: Sequence[Described], taken: Taken, around: np.ndarray, machine: Machine
+) -> tuple[list[StepProfile], dict[int, int]]:
+    """The steps with their times, and what stands around them: together they make up the whole of each call. Then which
+    of them each number of a span stands for.
 
     Args:
         around: for each run the seconds of its call before it began and after it ended.
@@ -190,17 +194,24 @@ def timed(described: Sequence[Described], taken: Taken, around: np.ndarray, mach
     column = {n: k for k, n in enumerate(taken.numbers)}
     found = [_row("arguments, plan", around[:, 0])] if around[:, 0].any() else []
     found.append(_row("arrays in, results made", taken.entering))
+    place = {}
     for each in described:
         k = column.get(each.number)
-        if k is not None:
+        if k is not None and len(taken.runs):
+            place[each.number] = len(found)
             found.append(judged(replace(each.step, seconds=Times.of(taken.seconds[:, k].tolist())), machine))
     found.append(_row("between steps", taken.between))
     found.append(_row("results out", taken.leaving + around[:, 1]))
-    return [replace(step, number=k) for k, step in enumerate(found)]
+    return [replace(step, number=k) for k, step in enumerate(found)], place
+
+
+def whole_call(times: Times) -> StepProfile:
+    """The only row of what is not planned."""
+    return replace(_plain("interpreted call", tier="interpreter", kind=""), seconds=times)
 
 
 def _row(label: str, seconds: np.ndarray) -> StepProfile:
-    return replace(_plain(label, kind=""), seconds=Times.of(seconds.tolist()), bound=OVERHEAD)
+    return replace(_plain(label, kind=""), seconds=Times.of(seconds.tolist() or [0.0]), bound=OVERHEAD)
 
 
 def judged(step: StepProfile, machine: Machine) -> StepProfile:

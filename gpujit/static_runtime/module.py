@@ -235,15 +235,16 @@ class PlannedGraph:
             runs.append(perf_counter() - start)
         return Benchmark(tuple(runs), tuple(self.profile(values, min(main_runs, 10))))
 
-    def tiers(self, reasons: Mapping[Node, str] | None = None) -> list[Tier]:
+    def tiers(self, reasons: Mapping[Node, str] | None = None, plan: StaticPlan | None = None) -> list[Tier]:
         """What runs each node. Raises ArgumentError before the first run.
 
         Args:
             reasons: why nodes of the graph were not fused.
+            plan: one of its plans; None for the one there is now.
         """
         names = name_values(self.graph)
         by_name = {names[n.outputs[0]]: r for n, r in (reasons or {}).items() if n.outputs and n.outputs[0] in names}
-        return tiers(self._known(), self.options, self._lowerer.rules, by_name)
+        return tiers(plan or self._known(), self.options, self._lowerer.rules, by_name)
 
     def explain(self, reasons: Mapping[Node, str] | None = None) -> str:
         """A line for each node: what runs it and why nothing better. Raises ArgumentError before the first run.
