@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-from gpujit.profiler.data import Event, Profile, StepProfile
+from gpujit.profiler.data import Ceiling, Event, Machine, Profile, StepProfile
 from gpujit.profiler.units import bytes_text, flops_text, rate_text, time_text
 
 # Marks in one chart: more would not be told apart, and take a browser long.
@@ -44,14 +44,15 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line from point to point, with a label at its end."""
+    """A line from point to point, and the text that stands beside it, from ``at`` on or up to there."""
 
     x1: float
     y1: float
     x2: float
     y2: float
     label: str
-    style: str
+    at: tuple[float, float]
+    is_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def roofline(profile: Profile, height: float = 420.0) -> Chart | None:
     if len(dots) > MAX_MARKS:
         left_out += len(dots) - MAX_MARKS
         dots = sorted(dots, key=lambda s: -s.seconds.median)[:MAX_MARKS]
-    peaks, slopes = profile.machine.peaks, profile.machine.bandwidths
+    peaks, slopes = profile.machine.peaks, _of_a_call(profile.machine)
     tops = [p.rate for p in peaks if p.rate > 0] or [max(s.rate or 0.0 for s in dots)]
     intensities = [s.intensity or 1.0 for s in dots]
     # Where the roof's slopes meet its tops lies inside the picture.
@@ -140,27 +141,7 @@ def roofline(profile: Profile, height: float = 420.0) -> Chart | None:
     x = _Log([*intensities, min(intensities) / 2, max(intensities) * 2], LEFT, WIDTH - RIGHT)
     rates = [s.rate or 1.0 for s in dots]
     y = _Log([*rates, *tops, min(rates) / 2, max(tops) * 1.2], height - BELOW, ABOVE)
-    top = max(tops)
-    lines = []
-    for peak in peaks:
-        if peak.rate > 0:
-            at = y.at(peak.rate)
-            label = f"{rate_text(peak.rate)}, {threads_text(peak.threads)}"
-            lines.append(Line(x.start, at, x.end, at, label, "ceiling"))
-    for slope in slopes:
-        if slope.bandwidth <= 0:
-            continue
-        # From where it enters the picture, on the left or from below, to where it meets the highest top.
-        first = max(10.0**x.low, 10.0**y.low / slope.bandwidth)
-        last = min(top / slope.bandwidth, 10.0**x.high)
-        if last <= first:
-            continue
-        label = f"{slope.level}, {threads_text(slope.threads)}: {bytes_text(slope.bandwidth)}/s"
-        lines.append(
-            Line(
-                x.at(first), y.at(first * slope.bandwidth), x.at(last), y.at(last * slope.bandwidth), label, "ceiling"
-            )  # fmt: skip
-        )
+    lines = _ceilings(profile.machine, x, y)
     longest = max(s.seconds.median for s in dots) or 1.0
     marks = []
     for s in dots:
@@ -176,6 +157,36 @@ def roofline(profile: Profile, height: float = 420.0) -> Chart | None:
         tuple(lines),
         left_out,
     )
+
+
+def _of_a_call(machine: Machine) -> list[Ceiling]:
+    """The bandwidths that as many threads reach as a call has, the highest first; all when none is of so many."""
+    found = [c for c in machine.bandwidths if c.bandwidth > 0]
+    return sorted([c for c in found if c.threads == machine.threads] or found, key=lambda c: -c.bandwidth)
+
+
+def _ceilings(machine: Machine, x: _Log, y: _Log) -> list[Line]:
+    """Level lines for what threads compute at most, slopes for what memories deliver."""
+    peaks = sorted((p for p in machine.peaks if p.rate > 0), key=lambda p: -p.rate)
+    lines = []
+    for i, peak in enumerate(peaks):
+        at = y.at(peak.rate)
+        label = f"{rate_text(peak.rate)}, {threads_text(peak.threads)}"
+        # The highest has its label above, others below, so that two that are close do not meet.
+        lines.append(Line(x.start, at, x.end, at, label, (x.end - 4, at + (15 if i else -5)), True))
+    top = peaks[0].rate if peaks else 10.0**y.high
+    lowest = 0.0
+    for slope in _of_a_call(machine):
+        # From where it enters the picture, on the left or from below, to where it meets the highest top.
+        first = max(10.0**x.low, 10.0**y.low / slope.bandwidth)
+        last = min(top / slope.bandwidth, 10.0**x.high)
+        if last <= first:
+            continue
+        start = (x.at(first), y.at(first * slope.bandwidth))
+        label = f"{slope.level}: {bytes_text(slope.bandwidth)}/s, {threads_text(slope.threads)}"
+        lowest = min(max(start[1] + 14, lowest + 13), y.start - 4)
+        lines.append(Line(*start, x.at(last), y.at(last * slope.bandwidth), label, (start[0] + 10, lowest)))
+    return lines
 
 
 def threads_text(count: int) -> str:
@@ -253,9 +264,8 @@ def timeline(profile: Profile) -> Timeline | None:
     for step, start, seconds, track in spans:
         lane, wide = lanes[_lane(step, track)], max(seconds * scale, 0.8)
         label = step.label if wide > 7.2 * len(step.label) + 8 else ""
-        marks.append(
-            Mark(LEFT + start * scale, lane.y, wide, lane.height, style_of(step.tier), step_tip(step), label)
-        )  # fmt: skip
+        style = style_of(step.tier)
+        marks.append(Mark(LEFT + start * scale, lane.y, wide, lane.height, style, step_tip(step), label))
     ticks = tuple(Tick(LEFT + t * scale, time_text(t)) for t in nice_ticks(total))
     return Timeline(
         Chart(WIDTH, height, ticks, (), tuple(marks), (), left_out), tuple(lanes.values()), total, bool(seen)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from gpujit.ir.graph import Graph, Node
 from gpujit.ir.module_path import module_path
-from gpujit.ir.source import SourceRange
-from gpujit.pictures.model import ROOT, Picture
-from gpujit.profiler.data import GroupProfile
+from gpujit.pictures.build import Mark
+from gpujit.pictures.model import ROOT, Picture, PictureNode
+from gpujit.profiler.data import Profile, StepProfile
+from gpujit.profiler.graphs import every_node
+from gpujit.profiler.places import line_of
+from gpujit.profiler.units import time_text
 
 # Nodes of one graph that a page gets.
 MAX_NODES = 20_000
@@ -19,7 +22,7 @@ MAX_NODES = 20_000
 MAX_CHILDREN = 48
 # Boxes inside one another: what lies further in stands in the innermost of these.
 MAX_DEPTH = 32
-# A tag of nodes that go into a group later, with its number.
+# A tag of nodes that a group computes, with its number.
 GROUP_TAG = "in-group-"
 
 
@@ -53,6 +56,7 @@ def drawing(picture: Picture, name: str, title: str, shown: Callable[[str], str]
     todo = [(ROOT, 0, 0)]
     children = _in_order(picture, number)
     placed: dict[str, int] = {}
+    groups = _groups(picture)
     while todo:
         box, scope, depth = todo.pop()
         for home, some in _stretches(picture, children[box], scope, scopes, shown):
@@ -63,14 +67,13 @@ def drawing(picture: Picture, name: str, title: str, shown: Callable[[str], str]
                     continue
                 homes[id_] = home
                 if depth < MAX_DEPTH:
-                    group = inner.number if inner.kind == "group" else -1
+                    group = groups.get(id_, -1) if inner.kind == "group" else -1
                     label = f"group {group}: {inner.label}" if group >= 0 else inner.label
-                    kind = "fusion group" if group >= 0 else inner.kind
+                    kind = "fusion group" if inner.kind == "group" else inner.kind
                     scopes.append({"p": home, "l": shown(label), "k": kind, "g": group})
                     homes[id_] = len(scopes) - 1
                 todo.append((id_, homes[id_], depth + 1))
-    groups = {b.id: b.number for b in picture.boxes.values() if b.kind == "group"}
-    nodes = [_node(picture, id_, placed[id_], groups, shown) for id_ in order]
+    nodes = [_node(picture.nodes[id_], placed[id_], groups.get(id_, -1), shown) for id_ in order]
     # An edge to a box goes to the first node in it.
     firsts: dict[str, int] = {}
     for i, id_ in enumerate(order):
@@ -91,24 +94,27 @@ def drawing(picture: Picture, name: str, title: str, shown: Callable[[str], str]
     return Drawing(data, len(picture.nodes), len(picture.nodes) - len(order))
 
 
-def groups_before(graph: Graph, groups: Iterable[GroupProfile]) -> dict[Node, int]:
-    """Which group each node of a graph that was not fused yet goes to, told by operator, source line and module.
+def steps_of(graph: Graph, profile: Profile) -> dict[Node, StepProfile]:
+    """Which step computes each node, told by operator, source line and module, whatever stage the graph is at.
 
-    Nodes that are the same in all of these are told apart by their order; where there are more of them than groups have
-    (some were not fused), they belong to nobody.
+    Nodes that are the same in all of these are told apart by their order; where there are more of them than steps (some
+    were folded away, or joined), nobody knows, and they are left out.
     """
-    wanted: dict[tuple[str, str, str], list[int]] = {}
-    for group in groups:
-        for operator, place in zip(group.operators, group.places, strict=False):
+    wanted: dict[tuple[str, str, str], list[StepProfile]] = {}
+    groups = {g.number: g for g in profile.groups}
+    for step in profile.steps:
+        group = None if step.group is None else groups.get(step.group)
+        operators, places = (step.operators, (step.place,)) if group is None else (group.operators, group.places)
+        for operator, place in zip(operators, places, strict=False):
             if place.archive:
-                wanted.setdefault((operator, place.archive, place.module), []).append(group.number)
+                wanted.setdefault((operator, place.archive, place.module), []).append(step)
     keys = {
-        n: (n.kind.rpartition("::")[2], place_text(n.source), module_path(n))
-        for n in graph.all_nodes()
+        n: (n.kind.rpartition("::")[2], line_of(n.source), module_path(n))
+        for n in every_node(graph)
         if n.source is not None
     }
     counts = Counter(keys.values())
-    found: dict[Node, int] = {}
+    found: dict[Node, StepProfile] = {}
     taken: Counter[tuple[str, str, str]] = Counter()
     for node, key in keys.items():
         if key in wanted and len(wanted[key]) == counts[key]:
@@ -117,9 +123,10 @@ def groups_before(graph: Graph, groups: Iterable[GroupProfile]) -> dict[Node, in
     return found
 
 
-def place_text(source: SourceRange | None) -> str:
-    """``code/__torch__.py:20``."""
-    return "" if source is None else f"{source.source.name}:{source.shown_line}"
+def mark_of(step: StepProfile) -> Mark:
+    """What a picture says of a node that a step computes."""
+    tags = () if step.group is None else (f"{GROUP_TAG}{step.group}",)
+    return Mark(tags, (("runs on", step.tier), ("its step takes", time_text(step.seconds.median))))
 
 
 def _in_order(picture: Picture, number: dict[str, int]) -> dict[str, list[str]]:
@@ -155,20 +162,23 @@ def _stretches(
     return found
 
 
-def _node(picture: Picture, id_: str, scope: int, groups: dict[str, int], shown: Callable[[str], str]) -> dict[str, Any]:
-    node = picture.nodes[id_]
-    group = next((groups[b] for b in picture.around(id_) if b in groups), -1)
-    facts = []
-    for tag in node.tags:
-        if tag.startswith(GROUP_TAG):
-            group = int(tag[len(GROUP_TAG) :])
-    for name, text in node.facts.items():
-        facts.append([shown(name), shown(text)])
+def _groups(picture: Picture) -> dict[str, int]:
+    """The group of nodes that have one, and of the boxes around them."""
+    found: dict[str, int] = {}
+    for id_, node in picture.nodes.items():
+        for tag in node.tags:
+            if tag.startswith(GROUP_TAG):
+                for each in (id_, picture.parent(id_)):
+                    found.setdefault(each, int(tag[len(GROUP_TAG) :]))
+    return found
+
+
+def _node(node: PictureNode, scope: int, group: int, shown: Callable[[str], str]) -> dict[str, Any]:
     return {
         "p": scope,
         "l": shown(node.label),
         "t": shown(", ".join(node.lines)),
         "g": group,
         "e": int(not {"op", "control"} & set(node.tags)),
-        "f": facts,
+        "f": [[shown(name), shown(text)] for name, text in node.facts.items()],
     }

@@ -17,12 +17,12 @@ from functools import cache
 from importlib import resources
 from typing import IO, TYPE_CHECKING, Any
 
-from gpujit.ir.parser import parse_graph
-from gpujit.pictures.build import Mark, picture_of
+from gpujit.pictures.build import picture_of
 from gpujit.pictures.memory import memory_svg
 from gpujit.profiler import charts
 from gpujit.profiler.data import OVERHEAD, GraphText, GroupProfile, Profile, StepProfile
-from gpujit.profiler.graph_data import GROUP_TAG, Drawing, drawing, groups_before
+from gpujit.profiler.graph_data import Drawing, drawing, mark_of, steps_of
+from gpujit.profiler.graphs import graph_of
 from gpujit.profiler.units import bytes_text, flops_text, rate_text, time_text
 from gpujit.serialization.target import write_to
 from gpujit.support.errors import ParseError
@@ -125,13 +125,10 @@ def _share(profile: Profile, steps: Iterable[StepProfile]) -> float:
 def _drawing(profile: Profile, text: GraphText, name: str) -> Drawing | None:
     """The graph of a stage; None when there is nothing in it, or when its text cannot be read."""
     try:
-        graph = parse_graph(text.text)
+        graph = graph_of(text)
     except ParseError:
         return None
-    marks = {}
-    if text.stage == "frozen":
-        marks = {n: Mark((f"{GROUP_TAG}{i}",)) for n, i in groups_before(graph, profile.groups).items()}
-    picture = picture_of(graph, marks=marks)
+    picture = picture_of(graph, marks={n: mark_of(step) for n, step in steps_of(graph, profile).items()})
     if not picture.nodes:
         return None
     return drawing(picture, name, shown(TITLES.get(text.stage, text.stage)), shown)
@@ -181,7 +178,7 @@ def _file(name: str) -> str:
 def _markup(text: str) -> Any:
     from markupsafe import Markup
 
-    return Markup(text)  # noqa: S704  # files of this package, and JSON made for the purpose
+    return Markup(text)  # files of this package, and JSON made for the purpose
 
 
 @cache

@@ -34,7 +34,7 @@ def times(median: float) -> Times:
 
 
 def machine() -> Machine:
-    ceilings = (Ceiling("L1", 16_384, 2e11, 1), Ceiling("memory", 1 << 28, 2e10, 2))
+    ceilings = (Ceiling("L1", 16_384, 2e11, 1), Ceiling("memory", 1 << 28, 2e10, 1))
     return Machine("A processor", 2, 1, "AVX2", ceilings, (Peak(1, 8e10), Peak(2, 1.6e11)))
 
 

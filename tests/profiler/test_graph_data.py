@@ -9,8 +9,8 @@ from gpujit.ir.parser import parse_graph
 from gpujit.ir.source import CallSite
 from gpujit.pictures.build import picture_of
 from gpujit.profiler.data import GroupProfile, Place
-from gpujit.profiler.graph_data import MAX_CHILDREN, MAX_DEPTH, drawing, groups_before
-from tests.profiler.samples import GROUP_TEXT, chain
+from gpujit.profiler.graph_data import MAX_CHILDREN, MAX_DEPTH, drawing, mark_of, steps_of
+from tests.profiler.samples import GROUP_TEXT, chain, profile, step
 
 
 def data_of(graph: Graph) -> dict[str, Any]:
@@ -40,10 +40,10 @@ def modules(graph: Graph, paths: dict[str, str]) -> Graph:
     return graph
 
 
-def test_a_group_is_a_scope_with_its_number() -> None:
+def test_a_group_is_a_scope() -> None:
     data = data_of(parse_graph(GROUP_TEXT))
     (group,) = [i for i, s in enumerate(data["scopes"]) if s["k"] == "fusion group"]
-    assert data["scopes"][group]["l"] == "group 0: relu+tanh" and data["scopes"][group]["g"] == 0
+    assert data["scopes"][group]["l"] == "relu+tanh"
     inside = {n["l"] for n in data["nodes"] if n["p"] == group}
     assert inside == {"relu", "tanh"}
     names = [n["l"] for n in data["nodes"]]
@@ -89,11 +89,7 @@ def test_branches_and_loops() -> None:
     assert "relu" in {n["l"] for n in data["nodes"]}
 
 
-def group(number: int, *places: tuple[str, Place]) -> GroupProfile:
-    return GroupProfile(number, "", tuple(p[0] for p in places), tuple(p[1] for p in places), 0, "", "")
-
-
-def test_nodes_of_one_line_belong_to_groups_by_module_and_order() -> None:
+def test_nodes_belong_to_steps_by_line_module_and_order() -> None:
     text = """graph(%x : Tensor):
   %a : Tensor = aten::relu(%x) # f.py:3:0
   %b : Tensor = aten::relu(%a) # f.py:3:0
@@ -104,10 +100,29 @@ def test_nodes_of_one_line_belong_to_groups_by_module_and_order() -> None:
     graph = parse_graph(text)
     a, b, c, d = graph.nodes
     line, other = Place("f.py:3"), Place("f.py:4", module="m")
-    # Both lines that compute relu are in groups; of those that compute tanh, one is, and modules tell which.
     d.call = CallSite("forward", None, None, "m")
-    found = groups_before(graph, [group(0, ("relu", line)), group(1, ("relu", line), ("tanh", other))])
-    assert found == {a: 0, b: 1, d: 1}
-    # Which of two is in a group cannot be told.
-    assert groups_before(graph, [group(0, ("relu", line))]) == {}
+    first = step(0, "relu", 1e-6, place=line)
+    second = step(1, "relu+tanh", 1e-6, place=line, group=5)
+    group = GroupProfile(5, "relu+tanh", ("relu", "tanh"), (line, other), 0, "", "")
+    # Of the lines that compute tanh one belongs to the group: that of its module.
+    found = steps_of(graph, profile(steps=(first, second), groups=(group,)))
+    assert found == {a: first, b: second, d: second}
     assert c not in found
+    # Which of two is the only step cannot be told.
+    assert steps_of(graph, profile(steps=(first,))) == {}
+
+
+def test_groups_are_numbered_as_the_profile_does() -> None:
+    graph = parse_graph(GROUP_TEXT)
+    places = (Place("code/__torch__.py:20"), Place("code/__torch__.py:21"))
+    found = profile(
+        steps=(step(0, "relu+tanh", 1e-6, group=7),),
+        groups=(GroupProfile(7, "relu+tanh", ("relu", "tanh"), places, 0, "", ""),),
+    )
+    marks = {n: mark_of(s) for n, s in steps_of(graph, found).items()}
+    data = drawing(picture_of(graph, marks=marks), "fused", "After fusion", str).data
+    (group,) = [s for s in data["scopes"] if s["k"] == "fusion group"]
+    assert group["l"] == "group 7: relu+tanh" and group["g"] == 7
+    assert sorted(n["l"] for n in data["nodes"] if n["g"] == 7) == ["relu", "tanh"]
+    (relu,) = [n for n in data["nodes"] if n["l"] == "relu"]
+    assert ["runs on", "native kernel"] in relu["f"] and ["its step takes", "1.00 µs"] in relu["f"]

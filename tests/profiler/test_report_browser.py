@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +249,7 @@ def test_readers_of_screens_find_names(browser: Any, tmp_path: Path) -> None:
             "unnamed": [], "heads": 0, "pictures": 0, "twice": [], "lost": [], "clickable": 0, "lang": "en",
         }  # fmt: skip
         assert headings[0] == 1 and headings.count(1) == 1
-        assert all(b - a <= 1 for a, b in zip(headings, headings[1:], strict=False))
+        assert all(b - a <= 1 for a, b in pairwise(headings))
 
 
 def test_hostile_names_are_shown_and_not_obeyed(browser: Any, tmp_path: Path) -> None:
@@ -302,12 +303,12 @@ def test_5000_operators_stay_responsive(browser: Any, tmp_path: Path) -> None:
         assert page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(() => done(1))))") == 1
         assert time.perf_counter() - start < LARGE_LOAD
         # Folded at first, and only what is unfolded is drawn.
-        assert 0 < shown(page, ".item") <= 60
+        assert 48 <= shown(page, ".item") <= 60
         assert page.is_disabled("[data-do=unfold]")
         start = time.perf_counter()
         page.click(".item.scope.closed >> nth=3")
         assert time.perf_counter() - start < LARGE_ANSWER
-        assert shown(page, ".item") > 48 or shown(page, ".item.scope.open") >= 1
+        assert shown(page, ".item.scope.open") == 1
         start = time.perf_counter()
         assert search(page, "py:3210:4") == "1 of 1 found"
         assert time.perf_counter() - start < LARGE_ANSWER

@@ -4,7 +4,7 @@
 (function () {
   const SVG = "http://www.w3.org/2000/svg";
   const NODE_HEIGHT = 38, TITLE = 28, PAD = 14, GAP_X = 18, GAP_Y = 44, ROW = 1500;
-  // Graphs of at most this many nodes start unfolded, and can be unfolded as a whole.
+  // Boxes that are drawn at first, and operators of a graph that can be unfolded as a whole.
   const SMALL = 60, WHOLE = 600;
   const stages = JSON.parse(document.getElementById("graph-data").textContent);
 
@@ -390,9 +390,13 @@
       focus(to);
     });
 
-    if (tree.nodes.length <= SMALL) for (let s = 1; s < tree.count; s++) open.add(s);
-    // One scope around everything says nothing while it is folded.
-    for (let s = 0; tree.children[s].length === 1 && isScope(tree.children[s][0]);) { s = tree.children[s][0]; open.add(s); }
+    // From the outside in, as long as what is seen stays small.
+    let seen = tree.children[0].length;
+    for (let level = tree.children[0].filter(isScope); level.length; level = level.flatMap((id) => tree.children[id]).filter(isScope)) {
+      seen += level.reduce((sum, id) => sum + tree.children[id].length, 0);
+      if (seen > SMALL) break;
+      level.forEach((id) => open.add(id));
+    }
     draw(false);
   }
 
