@@ -49,6 +49,8 @@ PUBLIC = [
     "op",
     "ops",
     "optimize_for_inference",
+    "profile",
+    "profile_module",
     "remove_op",
     "run_frozen_optimizations",
     "save",

@@ -58,15 +58,6 @@ class Call:
     failed: bool = False
 
 
-@dataclass(frozen=True)
-class Found:
-    """A planned graph's steps, with their times, for whoever measures more of them."""
-
-    runner: PlannedGraph
-    described: Sequence[Described]
-    steps: Sequence[StepProfile]
-
-
 def versions() -> Versions:
     """What runs here."""
     import llvmlite
@@ -120,8 +111,8 @@ def planned_profile(
     phases: tuple[Phase, ...] = (),
     steady: Times | None = None,
     lost: int = 0,
-) -> tuple[Profile, Found]:
-    """The profile of a planned graph whose runs an arena has taken down.
+) -> tuple[Profile, list[Described]]:
+    """The profile of a planned graph whose runs an arena has taken down, and its steps for who measures more of them.
 
     Args:
         calls: in which the runs happened.
@@ -159,7 +150,7 @@ def planned_profile(
         events=events,
         dropped=dropped + lost + taken.lost,
     )
-    return profile, Found(runner, described, steps)
+    return profile, described
 
 
 def interpreted_profile(

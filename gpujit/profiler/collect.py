@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import Token
 from functools import cached_property
 from time import perf_counter_ns
@@ -18,7 +19,7 @@ from gpujit.profiler.assemble import (
     kernels_asked,
     planned_profile,
 )
-from gpujit.profiler.data import Profile
+from gpujit.profiler.data import Machine, Profile
 from gpujit.profiler.files import save_json
 from gpujit.profiler.graphs import graph_text
 from gpujit.profiler.machine import machine
@@ -70,6 +71,21 @@ class Profiler:
         running.reset(self._tokens[1])
         self._tokens = None
         self._asked = difference(kernels_asked(), self._before)
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """A block that goes on with what this profiler has; used up in the end like one."""
+        tokens = entering.set(self), running.set(self)
+        try:
+            yield
+        finally:
+            entering.reset(tokens[0])
+            running.reset(tokens[1])
+
+    def arenas(self, graph: PlannedGraph) -> list[TimedArena]:
+        """The arenas in which a graph ran, those of its present plan first."""
+        found = [a for a in self._arenas.get(graph, []) if a.recorder.runs]
+        return sorted(found, key=lambda a: (not graph.is_current(a), -len(a.recorder.runs)))
 
     # What modules and planned graphs call
 
@@ -126,13 +142,13 @@ class Profiler:
         here = machine(self._ceilings)
         found = []
         planned: list[tuple[float, float]] = []
-        for runner, arenas in self._arenas.items():
-            # Those of the plan there is now, unless it did not run yet.
-            arena = max(arenas, key=lambda a: (runner.is_current(a) and bool(a.recorder.runs), len(a.recorder.runs)))
-            others = sum(len(a.recorder.runs) for a in arenas) - len(arena.recorder.runs)
-            planned += [run for a in arenas for run in a.recorder.runs]
-            if not arena.recorder.runs:
+        for runner in self._arenas:
+            arenas = self.arenas(runner)
+            if not arenas:
                 continue
+            arena = arenas[0]
+            others = sum(len(a.recorder.runs) for a in arenas[1:])
+            planned += [run for a in arenas for run in a.recorder.runs]
             owner = self._owner(runner)
             executor, plan = owner if owner is not None else (None, None)
             profile, _ = planned_profile(
@@ -154,7 +170,7 @@ class Profiler:
         self._idle.clear()
         return tuple(found)
 
-    def _interpreted(self, planned: list[tuple[float, float]], here: Any) -> list[Profile]:
+    def _interpreted(self, planned: list[tuple[float, float]], here: Machine) -> list[Profile]:
         """Profiles of calls in which no planned graph ran."""
         by_name: dict[tuple[str, int], list[Call]] = {}
         planned.sort()

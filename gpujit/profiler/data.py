@@ -360,6 +360,18 @@ class Profile:
         """The profile in types that JSON has, with what is computed of it; ``profile_from_json`` reads it back."""
         return {"format": "gpujit-profile", "version": VERSION, **as_plain(self)}
 
+    def save_json(self, path: Any) -> None:
+        """Write ``as_json`` to a path or file object. Raises SaveError."""
+        from gpujit.profiler.files import save_json
+
+        save_json(self.as_json(), path)
+
+    def save_trace(self, path: Any) -> None:
+        """Write a timeline for Perfetto (ui.perfetto.dev) or chrome://tracing. Raises SaveError."""
+        from gpujit.profiler.trace import save_trace
+
+        save_trace((self,), path)
+
     def __str__(self) -> str:
         from gpujit.profiler.text import profile_text
 

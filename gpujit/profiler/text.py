@@ -5,9 +5,9 @@ from __future__ import annotations
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from gpujit.pictures.text import visible as safe
 from gpujit.profiler.data import OVERHEAD, Profile, StepProfile, Times
-from gpujit.profiler.units import count_text, rate_text, seconds_text, size_text
-from gpujit.support.text import safe
+from gpujit.profiler.units import bytes_text, rate_text, time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,7 +41,7 @@ def _head(profile: Profile) -> list[str]:
     if profile.runner != "static":
         lines.append(f"runs on the interpreter: {safe(profile.reason)}")
     if profile.phases:
-        lines.append("; ".join(f"{p.name} {seconds_text(p.seconds)}{_note(p.note)}" for p in profile.phases))
+        lines.append("; ".join(f"{p.name} {time_text(p.seconds)}{_note(p.note)}" for p in profile.phases))
     lines.append(f"a call takes {_spread(profile.steady)}, {_spread(profile.watched)} while steps are timed")
     if profile.speedup is not None and profile.unfused is not None:
         r = profile.speedup
@@ -50,7 +50,7 @@ def _head(profile: Profile) -> list[str]:
         lines.append(f"on the interpreter {_spread(profile.interpreted)}")
     if profile.memory is not None:
         m = profile.memory
-        lines.append(f"arena {size_text(m.arena)} (at least {size_text(m.bound)}), weights {size_text(m.weights)}")
+        lines.append(f"arena {bytes_text(m.arena)} (at least {bytes_text(m.bound)}), weights {bytes_text(m.weights)}")
     return [*lines, *_machine(profile)]
 
 
@@ -59,9 +59,9 @@ def _machine(profile: Profile) -> list[str]:
     line = f"{safe(m.processor)}, {m.threads} threads"
     lines = [line]
     if m.bandwidths and m.peaks:
-        rates = ", ".join(f"{b.level} {rate_text(b.bandwidth, 'B')}" for b in m.bandwidths if b.threads == m.threads)
+        rates = ", ".join(f"{b.level} {bytes_text(b.bandwidth)}/s" for b in m.bandwidths if b.threads == m.threads)
         peak = next((p.rate for p in m.peaks if p.threads == m.threads), m.peaks[-1].rate)
-        lines[0] = f"{line}; at most {rates}; {rate_text(peak, 'FLOP')}"
+        lines[0] = f"{line}; at most {rates}; {rate_text(peak)}"
     return lines
 
 
@@ -70,7 +70,7 @@ def _note(note: str) -> str:
 
 
 def _spread(times: Times) -> str:
-    return f"{seconds_text(times.median)} (± {times.spread:.0%})"
+    return f"{time_text(times.median)} (± {times.spread:.0%})"
 
 
 def _steps(profile: Profile, most: int) -> RenderableType:
@@ -87,11 +87,11 @@ def _steps(profile: Profile, most: int) -> RenderableType:
     rows = sorted(profile.steps, key=lambda s: -s.seconds.median)
     for step in rows[:most]:
         cells = (
-            seconds_text(step.seconds.median),
+            time_text(step.seconds.median),
             f"{step.seconds.median / total:.1%}",
             f"{step.seconds.spread:.0%}",
-            "" if not step.flops else rate_text(step.rate or 0.0, "FLOP"),
-            "" if not step.bytes_moved else rate_text(step.bandwidth or 0.0, "B"),
+            "" if not step.flops else rate_text(step.rate or 0.0),
+            "" if not step.bytes_moved else f"{bytes_text(step.bandwidth or 0.0)}/s",
             "" if step.fraction is None or step.bound == OVERHEAD else f"{step.fraction:.0%}",
             step.bound,
             _title(step),
@@ -101,7 +101,7 @@ def _steps(profile: Profile, most: int) -> RenderableType:
         table.add_row(*(Text(safe(c)) for c in cells))
     if len(rows) > most:
         rest = sum(s.seconds.median for s in rows[most:])
-        table.add_row(Text(seconds_text(rest)), Text(f"{rest / total:.1%}"), *[Text("")] * 5, Text(f"{len(rows) - most} more"))
+        table.add_row(Text(time_text(rest)), Text(f"{rest / total:.1%}"), *[Text("")] * 5, Text(f"{len(rows) - most} more"))
     return table
 
 
@@ -125,14 +125,11 @@ def _groups(profile: Profile) -> RenderableType:
     for g in shown[:MOST_GROUPS]:
         assert g.fused is not None and g.unfused is not None
         cells = (
-            str(g.number), seconds_text(g.fused.median), f"{g.fused.spread:.0%}", seconds_text(g.unfused.median),
+            str(g.number), time_text(g.fused.median), f"{g.fused.spread:.0%}", time_text(g.unfused.median),
             f"{g.unfused.spread:.0%}", "" if g.speedup is None else f"{g.speedup.median:.2f}x",
-            size_text(g.saved_bytes), ", ".join(g.operators),
+            bytes_text(g.saved_bytes), ", ".join(g.operators),
         )  # fmt: skip
         table.add_row(*(Text(safe(c)) for c in cells))
     if len(shown) > MOST_GROUPS:
         table.add_row(*[Text("")] * 7, Text(f"and {len(shown) - MOST_GROUPS} more groups"))
     return table
-
-
-__all__ = ["count_text", "profile_text", "tables"]
