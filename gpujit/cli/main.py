@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpujit import __version__
-from gpujit.cli import cache, config, inspect, run, strip
+from gpujit.cli import cache, config, graph, inspect, run, strip
 from gpujit.cli.output import safe
 from gpujit.support.errors import ArgumentError, GpujitError, LoadError, SaveError
 
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"gpujit {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (inspect, run, strip, config, cache):
+    for module in (inspect, run, graph, strip, config, cache):
         command = commands.add_parser(
             module.NAME, help=module.HELP, description=module.HELP, epilog=module.EXAMPLES,
             formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -124,7 +124,9 @@ class _Builder:
 
     def input(self, value: Value) -> None:
         facts = {"input": value.name, "type": str(value.type)}
-        made = self.node("input", value.name or "input", ROOT, lines=(type_text(value.type),), tags=("input",))
+        # What readers are given stands below it.
+        lines = () if value.uses else (type_text(value.type),)
+        made = self.node("input", value.name or "input", ROOT, lines=lines, tags=("input",))
         made.facts.update(facts)
         self.made(made, [value])
 
@@ -205,7 +207,9 @@ class _Builder:
     def operator(self, node: Node, parent: str) -> None:
         given = arguments(node)
         made = self.node(node.kind, _label(node), parent, tags=("op",))
-        made.lines = tuple(f"{name}={text}" for name, text in list(given.items())[:_LINES])
+        made.lines = tuple(
+            text if name.startswith("argument ") else f"{name}={text}" for name, text in list(given.items())[:_LINES]
+        )
         if len(given) > _LINES:
             made.lines = (*made.lines[:-1], f"{made.lines[-1]}, ...")
         made.facts.update(_facts(node))

@@ -32,7 +32,9 @@ def dot_of(picture: Picture) -> str:
             # Edges of DOT lead to nodes, and can be cut at the cluster around them.
             options.append(f"lhead=cluster_{target}")
             target = first[target]
-        lines.append(f"  {edge.source} -> {target} [{', '.join(options)}];" if options else f"  {edge.source} -> {target};")
+        lines.append(
+            f"  {edge.source} -> {target} [{', '.join(options)}];" if options else f"  {edge.source} -> {target};"
+        )
     return "\n".join([*lines, "}\n"])
 
 

@@ -159,13 +159,14 @@ class _Drawing:
             f"{value.nbytes:,} bytes from {value.offset:,}",
             f"steps {value.first} to {value.last}",
         ]
+        search = short(f"{value.name} {value.kind}", 120).lower()
         out = (
             f'<g class="buffer hue-{number_ % len(HUES)}" data-first="{value.first}" data-last="{value.last}" '
-            f'data-offset="{value.offset}" data-bytes="{value.nbytes}" data-text="{xml(short(title[0], 80))}">'
+            f'data-offset="{value.offset}" data-bytes="{value.nbytes}" data-text="{xml(search)}">'
             f"<title>{xml_lines(title)}</title>"
             f'<rect class="bar" x="{number(x)}" y="{number(y)}" width="{number(w)}" height="{number(h)}"/>'
         )
-        name = short(value.name, 24)
+        name = short(value.kind.removeprefix("aten::"), 24)
         if h > SMALL and width(name, SMALL) + 4 < w:
             out += f'<text class="small mid" x="{number(x + w / 2)}" y="{number(y + h / 2 + 3)}">{xml(name)}</text>'
         return out + "</g>"

@@ -11,8 +11,11 @@ from collections.abc import Iterator
 
 from gpujit.pictures.layout import LINE, PAD, Layout, Path, lay_out, node_lines
 from gpujit.pictures.model import ROOT, Picture, PictureBox, PictureNode
-from gpujit.pictures.text import FONT, short, visible, xml, xml_lines
-from gpujit.pictures.tones import HUES
+from gpujit.pictures.text import FONT, SMALL, short, visible, width, xml, xml_lines
+from gpujit.pictures.tones import HUES, TIER_NAMES
+
+# What the legend needs where a picture has tiers.
+LEGEND_WIDTH, LEGEND_HEIGHT = 680.0, 28.0
 
 STYLE = """
 .gpujit-picture{--ink:#1f2328;--soft:#656d76;--line:#8c959f;--paper:#fff;--node:#f6f8fa;--box:#8c959f12;--sat:65%;
@@ -82,7 +85,9 @@ class _Drawing:
             self.paths.setdefault(path.box, []).append(path)
 
     def text(self, style: bool) -> str:
-        w, h = number(max(self.layout.width, 1)), number(max(self.layout.height, 1))
+        legend = self.legend()
+        w = number(max(self.layout.width, LEGEND_WIDTH if legend else 1))
+        h = number(max(self.layout.height, 1) + LEGEND_HEIGHT * bool(legend))
         count, title = self.counts[ROOT], xml(self.picture.title)
         out = [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="gpujit-picture" role="img" viewBox="0 0 {w} {h}" '
@@ -93,8 +98,24 @@ class _Drawing:
         if style:
             out.append(f"<style>{style_sheet()}</style>")
         out += self.content(ROOT)
+        out += legend
         out.append("</svg>\n")
         return "\n".join(out)
+
+    def legend(self) -> list[str]:
+        """What the colours of tiers mean; nothing where there are none."""
+        things = (*self.picture.nodes.values(), *self.picture.boxes.values())
+        present = {tag for thing in things for tag in thing.tags}
+        shown = [tag for tag in TIER_NAMES if tag in present]
+        out = ['<g class="legend">'] if shown else []
+        x, y = PAD, self.layout.height + PAD
+        for tag in shown:
+            out.append(f'<g class="{tag}">{_rect(x, y, FONT, FONT, 2)}</g>')
+            out.append(
+                f'<text class="small" x="{number(x + FONT + 4)}" y="{number(y + FONT - 2)}">{TIER_NAMES[tag]}</text>'
+            )
+            x += FONT + 4 + width(TIER_NAMES[tag], SMALL) + 2 * PAD
+        return [*out, "</g>"] if shown else []
 
     def content(self, box: str) -> Iterator[str]:
         """What lies in a box: lines first, so that they pass behind nodes."""
