@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
+from typing import ClassVar
 
 from gpujit.profiler.data import Ceiling, Event, Machine, Profile, StepProfile
 from gpujit.profiler.units import bytes_text, flops_text, rate_text, time_text
@@ -12,7 +13,9 @@ from gpujit.profiler.units import bytes_text, flops_text, rate_text, time_text
 # Marks in one chart: more would not be told apart, and take a browser long.
 MAX_MARKS = 1500
 # Of a chart, in units of its picture; room for the labels of its axes on the left, below, at the top and right.
-WIDTH, LEFT, BELOW, ABOVE, RIGHT = 1150.0, 84.0, 44.0, 14.0, 20.0
+WIDTH, LEFT, BELOW, ABOVE, RIGHT = 1150.0, 100.0, 44.0, 14.0, 20.0
+# How slopes are told apart.
+DASHES = ("12 0", "10 4", "4 4", "1 4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +47,22 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line from point to point, and the text that stands beside it, from ``at`` on or up to there."""
+    """A line from point to point. ``label`` stands at its end, ``below`` the line or above it, for a level one; for a
+    slope, in a list beside the chart, with the ``dash`` that the line has."""
 
     x1: float
     y1: float
     x2: float
     y2: float
     label: str
-    at: tuple[float, float]
-    is_end: bool = False
+    below: bool = False
+    dash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart; ``left_out`` marks are not in it, being the smallest of too many, or having no place."""
+    """A chart; ``left_out`` marks are not in it, being the smallest of too many, or having no place. Its axes stand
+    between ``left`` and ``right``, ``top`` and ``bottom``."""
 
     width: float
     height: float
@@ -66,6 +71,17 @@ class Chart:
     marks: tuple[Mark, ...]
     lines: tuple[Line, ...] = ()
     left_out: int = 0
+
+    left: ClassVar[float] = LEFT
+    top: ClassVar[float] = ABOVE
+
+    @property
+    def right(self) -> float:
+        return self.width - RIGHT
+
+    @property
+    def bottom(self) -> float:
+        return self.height - BELOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +189,16 @@ def _ceilings(machine: Machine, x: _Log, y: _Log) -> list[Line]:
         at = y.at(peak.rate)
         label = f"{rate_text(peak.rate)}, {threads_text(peak.threads)}"
         # The highest has its label above, others below, so that two that are close do not meet.
-        lines.append(Line(x.start, at, x.end, at, label, (x.end - 4, at + (15 if i else -5)), True))
+        lines.append(Line(x.start, at, x.end, at, label, below=i > 0))
     top = peaks[0].rate if peaks else 10.0**y.high
-    lowest = 0.0
-    for slope in _of_a_call(machine):
+    for i, slope in enumerate(_of_a_call(machine)):
         # From where it enters the picture, on the left or from below, to where it meets the highest top.
         first = max(10.0**x.low, 10.0**y.low / slope.bandwidth)
         last = min(top / slope.bandwidth, 10.0**x.high)
-        if last <= first:
-            continue
-        start = (x.at(first), y.at(first * slope.bandwidth))
-        label = f"{slope.level}: {bytes_text(slope.bandwidth)}/s, {threads_text(slope.threads)}"
-        lowest = min(max(start[1] + 14, lowest + 13), y.start - 4)
-        lines.append(Line(*start, x.at(last), y.at(last * slope.bandwidth), label, (start[0] + 10, lowest)))
+        if last > first:
+            label = f"{slope.level}: {bytes_text(slope.bandwidth)}/s, {threads_text(slope.threads)}"
+            ends = (x.at(first), y.at(first * slope.bandwidth), x.at(last), y.at(last * slope.bandwidth))
+            lines.append(Line(*ends, label, dash=DASHES[i % len(DASHES)]))
     return lines
 
 

@@ -172,26 +172,12 @@
         if (!edges.has(key)) edges.set(key, { a, b, types: new Set() });
         edges.get(key).types.add(from + " " + type);
       }
-      const byScope = new Map();
-      for (const edge of edges.values()) {
-        let a = edge.a, b = edge.b;
-        while (tree.depth[a] > tree.depth[b]) a = tree.parent[a];
-        while (tree.depth[b] > tree.depth[a]) b = tree.parent[b];
-        while (a !== b) { a = tree.parent[a]; b = tree.parent[b]; }
-        const scope = isScope(a) ? a : tree.parent[a];
-        if (!byScope.has(scope)) byScope.set(scope, []);
-        byScope.get(scope).push(edge);
-      }
-      const drawEdges = (scope) => {
-        const layer = make("g", { "aria-hidden": "true" }, svg);
-        for (const edge of byScope.get(scope) || []) drawEdge(edge, layer, tipId);
-      };
-      drawEdges(0);
+      // Lines pass over the boxes that are open, and under nodes.
+      const layer = make("g", { "aria-hidden": "true" }, svg);
+      for (const id of visible) if (isScope(id) && open.has(id)) drawBack(id, layer);
+      for (const edge of edges.values()) drawEdge(edge, layer, tipId);
       if (!visible.includes(active)) active = visible.length ? visible[0] : -1;
-      for (const id of visible) {
-        drawItem(id);
-        if (isScope(id) && open.has(id)) drawEdges(id);
-      }
+      visible.forEach(drawItem);
       canvas.replaceChildren(svg);
       setZoom(zoom);
       if (withFocus && active >= 0) focus(active);
@@ -217,6 +203,11 @@
       const types = Array.from(edge.types);
       const text = types.length === 1 ? types[0].slice(types[0].indexOf(" ") + 1) : types.length + " values";
       if (text) make("text", { x: lx, y: ly + 3, class: "edge-label", "text-anchor": "middle" }, layer).textContent = cut(text, 32);
+    }
+
+    function drawBack(id, layer) {
+      const box = boxes.get(id), group = fact(id).g;
+      make("rect", { x: box.x, y: box.y, width: box.w, height: box.h, rx: 6, class: group >= 0 ? "back c" + group % 8 : "back" }, layer);
     }
 
     function drawItem(id) {
