@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,10 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import gpujit
 from gpujit.profiler import report
 from gpujit.profiler.data import GraphText, Profile
+from tests.profiler import nets
 from tests.profiler.browsing import LEAST_CONTRAST, contrasts, launched, opened
 from tests.profiler.samples import GROUP_TEXT, chain, profile, step
 from tests.profiler.test_report import hostile_profile
@@ -313,5 +317,47 @@ def test_5000_operators_stay_responsive(browser: Any, tmp_path: Path) -> None:
         assert search(page, "py:3210:4") == "1 of 1 found"
         assert time.perf_counter() - start < LARGE_ANSWER
         assert page.is_visible(".item.now")
-        assert search(page, "relu").endswith("found")
+        assert search(page, "relu").startswith("1 of ")
         page.click("[data-do=fit]")
+
+
+SILERO = Path(os.environ.get("GPUJIT_TEST_MODELS", ".")) / "silero_vad.jit"
+
+
+def silero() -> tuple[Any, list[Any]]:
+    if not SILERO.is_file():
+        pytest.skip("GPUJIT_TEST_MODELS names no folder that ci/fetch_models.sh filled")
+    return gpujit.load(SILERO), [np.random.default_rng(0).standard_normal((1, 512), np.float32), 16000]
+
+
+@pytest.mark.parametrize(
+    "make, module, operator",
+    [(silero, "encoder.2", "conv1d"), (nets.resnet18, "layer3.1.conv2", "conv2d"), (nets.bert, "encoder.1.dense", "linear")],
+    ids=["silero", "resnet18", "bert"],
+)
+def test_reports_of_models(browser: Any, tmp_path: Path, make: Any, module: str, operator: str) -> None:
+    model, inputs = make()
+    found = gpujit.profile_module(model, inputs, rounds=3, ceilings=False)
+    with opened(browser, written(tmp_path, found), "dark") as page:
+        # Figures are the profile's.
+        assert found.groups and found.speedup is not None and found.memory is not None
+        assert page.inner_text("#speedup") == f"{found.speedup.median:.2f}×"
+        assert shown(page, "#bars tbody tr") == len(found.groups)
+        assert shown(page, "#bars svg.bars rect") == 2 * sum(g.fused is not None for g in found.groups)
+        assert shown(page, "#memory-chart .mark") == len(found.memory.values)
+        assert shown(page, "#steps tbody tr") == len(found.steps)
+        assert shown(page, "#kernels ~ details pre") >= len(found.groups)
+        for i in range(len(found.graphs)):
+            page.click(f"#tab-stage{i}")
+            panel = f"#graph-stage{i}"
+            assert shown(page, f"{panel} .item") > 5 and shown(page, f"{panel} .edge") > 4
+            # By module and operator: what is found is unfolded, and shows where it comes from.
+            assert search(page, f"{module} {operator}", panel).startswith("1 of ")
+            assert page.is_visible(f"{panel} .item.now")
+            assert module in page.inner_text(f"{panel} .about")
+            drawn = shown(page, f"{panel} .item")
+            page.click(f"{panel} [data-do=fold]")
+            assert shown(page, f"{panel} .item") < drawn
+            page.click(f"{panel} [data-do=unfold]")
+            assert shown(page, f"{panel} .item.closed") == 0
+        assert [c for c in contrasts(page) if c[0] < LEAST_CONTRAST] == []

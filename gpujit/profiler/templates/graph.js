@@ -159,7 +159,7 @@
       place(0, box, 0, 0);
       wide = box.w;
       high = box.h;
-      svg = make("svg", { viewBox: `0 0 ${wide} ${high}`, role: "tree", "aria-label": stage.title });
+      svg = make("svg", { role: "tree", "aria-label": stage.title });
       const defs = make("defs", {}, svg);
       const tipId = "tip-" + stage.name;
       const arrow = make("marker", { id: tipId, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, defs);
@@ -178,26 +178,36 @@
       for (const edge of edges.values()) drawEdge(edge, layer, tipId);
       if (!visible.includes(active)) active = visible.length ? visible[0] : -1;
       visible.forEach(drawItem);
+      svg.setAttribute("viewBox", `0 0 ${wide} ${high}`);
       canvas.replaceChildren(svg);
       setZoom(zoom);
       if (withFocus && active >= 0) focus(active);
     }
 
+    // Boxes of operators and folded parts that a line from (x1, y1) down to (x2, y2) would cross.
+    function between(edge, x1, y1, x2, y2) {
+      return visible.filter((id) => {
+        const box = boxes.get(id);
+        if (id === edge.a || id === edge.b || (isScope(id) && open.has(id)) || box.y >= y2 || box.y + box.h <= y1) return false;
+        const x = x1 + (x2 - x1) * (Math.min(Math.max(box.y + box.h / 2, y1), y2) - y1) / (y2 - y1);
+        return x > box.x - 6 && x < box.x + box.w + 6;
+      });
+    }
+
     function drawEdge(edge, layer, tipId) {
       const from = boxes.get(edge.a), to = boxes.get(edge.b);
       const x1 = from.x + from.w / 2, y1 = from.y + from.h, x2 = to.x + to.w / 2, y2 = to.y;
-      const drop = y2 - y1;
-      let path, lx, ly;
-      if (drop > 0 && drop <= 2.2 * GAP_Y) {
-        path = `M${x1} ${y1} C${x1} ${y1 + drop / 2} ${x2} ${y2 - drop / 2} ${x2} ${y2}`;
-        lx = (x1 + x2) / 2;
-        ly = (y1 + y2) / 2;
+      const drop = y2 - y1, inWay = drop > 0 ? between(edge, x1, y1, x2, y2) : [edge.a, edge.b];
+      let path, lx = (x1 + x2) / 2, ly = (y1 + y2) / 2;
+      if (!inWay.length) {
+        const bend = Math.min(drop / 2, 60);
+        path = `M${x1} ${y1} C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2}`;
       } else {
         // Past what stands between: by the side.
-        const side = Math.max(from.x + from.w, to.x + to.w) + 16;
+        const side = Math.max(...inWay.map((id) => boxes.get(id).x + boxes.get(id).w)) + 14;
         path = `M${x1} ${y1} C${x1} ${y1 + 26} ${side} ${y1} ${side} ${y1 + 40} L${side} ${y2 - 40} C${side} ${y2} ${x2} ${y2 - 26} ${x2} ${y2}`;
         lx = side;
-        ly = (y1 + y2) / 2;
+        wide = Math.max(wide, side + 60);
       }
       make("path", { d: path, class: "edge", "marker-end": `url(#${tipId})` }, layer);
       const types = Array.from(edge.types);
@@ -226,7 +236,7 @@
         make("text", { x: box.x + 10, y: box.y + 18 }, group).textContent = "\u2212 " + cut(item.l, 60);
       } else {
         const middle = { x: box.x + box.w / 2, "text-anchor": "middle" };
-        make("text", { ...middle, y: box.y + 16 }, group).textContent = (scope ? "+ " : "") + cut(item.l, 34);
+        make("text", { ...middle, y: box.y + (below(id) ? 16 : 23) }, group).textContent = (scope ? "+ " : "") + cut(item.l, 34);
         make("text", { ...middle, y: box.y + 30, class: "sub" }, group).textContent = cut(below(id), 40);
       }
     }
