@@ -65,12 +65,12 @@ _HABITS = {
 }
 
 # Packages that are reached as attributes.
-_PACKAGES = ("nn", "ops")
+_PACKAGES = ("nn", "ops", "plot")
 
 __all__ = ["__version__", *_PACKAGES, *_PUBLIC]
 
 if TYPE_CHECKING:
-    from gpujit import nn, ops
+    from gpujit import nn, ops, plot
     from gpujit.api import load, load_package, save
     from gpujit.frontend.markers import (
         Attribute,

@@ -292,6 +292,12 @@ class ScriptModule:
             before = depth
         return "\n".join(out)
 
+    def _repr_html_(self) -> str:
+        # Notebooks alone ask for it.
+        from gpujit.pictures.notebook import module_html
+
+        return module_html(self._object)
+
     # ---------------------------------------------------------------------------------------------- contents
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, ScriptModule]]:

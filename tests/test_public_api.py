@@ -49,6 +49,7 @@ PUBLIC = [
     "op",
     "ops",
     "optimize_for_inference",
+    "plot",
     "profile",
     "profile_module",
     "remove_op",

@@ -13,6 +13,8 @@ COMMANDS = {
     "run": "run a model on arrays from files or on random inputs of given shapes; prints outputs and time",
     "explain": "show what was fused for given inputs, what that saves, what was not and why",
     "compare": "compare two models, or the tiers of one: largest differences, and the first operator that differs",
+    "graph": "show a model's graph at any stage, as text, SVG, DOT or JSON",
+    "profile": "show where the time and memory of calls go, step by step, fused against unfused; writes reports",
     "bench": "time the tiers and, when asked, torch.jit, torch.compile and ONNX Runtime, in rounds that take turns",
     "optimise": "write a frozen, simplified copy, which PyTorch loads too, and check that it computes the same",
     "strip": "copy an archive without its debug tables, which hold source lines and paths",

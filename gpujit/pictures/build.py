@@ -124,7 +124,9 @@ class _Builder:
 
     def input(self, value: Value) -> None:
         facts = {"input": value.name, "type": str(value.type)}
-        made = self.node("input", value.name or "input", ROOT, lines=(type_text(value.type),), tags=("input",))
+        # What readers are given stands below it.
+        lines = () if value.uses else (type_text(value.type),)
+        made = self.node("input", value.name or "input", ROOT, lines=lines, tags=("input",))
         made.facts.update(facts)
         self.made(made, [value])
 
@@ -205,7 +207,9 @@ class _Builder:
     def operator(self, node: Node, parent: str) -> None:
         given = arguments(node)
         made = self.node(node.kind, _label(node), parent, tags=("op",))
-        made.lines = tuple(f"{name}={text}" for name, text in list(given.items())[:_LINES])
+        made.lines = tuple(
+            text if name.startswith("argument ") else f"{name}={text}" for name, text in list(given.items())[:_LINES]
+        )
         if len(given) > _LINES:
             made.lines = (*made.lines[:-1], f"{made.lines[-1]}, ...")
         made.facts.update(_facts(node))
@@ -252,22 +256,28 @@ class _Builder:
         head = self.node("control", "if", box.id, tags=("control",))
         head.facts.update(_facts(node))
         self.read(node.inputs[0], head.id)
-        text = arguments(node)
-        head.lines = tuple(text.values())
+        head.lines = tuple(arguments(node).values())
         ends = []
+        is_skipped = False
         for block, name in zip(node.blocks, ("then", "else"), strict=False):
             inner = self.box("block", name, box.id)
             first = len(self.picture.nodes)
             self.block(block, inner.id, base)
             if len(self.picture.nodes) > first:
                 self.edge(head.id, inner.id, f"{head.id}.{name}", name, "", "control")
-            ends.append(block.returns)
+            else:
+                is_skipped = True
+            ends.append((name, block.returns))
         if not node.outputs:
             return
         foot = self.node("control", "result", box.id, tags=("control",))
         foot.facts.update(_facts(node))
-        self.edge(head.id, foot.id, f"{head.id}.result", "", "", "control")
-        for returns in ends:
+        if is_skipped:
+            self.edge(head.id, foot.id, f"{head.id}.result", "", "", "control")
+        for name, returns in ends:
+            texts = [text for value in returns if (text := value_text(value)) is not None]
+            if texts:
+                foot.lines += (f"{name}: {', '.join(texts)}",)
             for value in returns:
                 self.read(value, foot.id)
         self.made(foot, node.outputs)

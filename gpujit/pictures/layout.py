@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 
 from gpujit.pictures.model import ROOT, Picture, PictureEdge
 from gpujit.pictures.rows import Line, Rows, arrange, ranks
-from gpujit.pictures.text import short, width
+from gpujit.pictures.text import FONT, SMALL, short, width
 
-FONT = 12.0
-SMALL = 10.0
 LINE = 15.0
 PAD = 8.0
 # Between items of a row, beside a line, and between rows.
@@ -76,6 +74,10 @@ class Layout:
     rects: dict[str, Rect]
     paths: list[Path]
     labels: dict[str, list[Label]]
+
+
+# Pairs of items, in rows that follow each other, that a value's line connects.
+_Route = list[tuple[int, int]]
 
 
 @dataclass(slots=True)
@@ -254,14 +256,17 @@ class _Box:
             goals.append((self.exits[value], last) if b is None else (self.number[b], rank[self.number[b]]))
         return start, row, goals
 
-    def route(self, level: Rows, rank: Sequence[int], last: int) -> dict[str, list[tuple[int, int]]]:
+    def route(self, level: Rows, rank: Sequence[int], last: int) -> dict[str, _Route]:
         """For each value the pairs of items, in rows that follow each other, that its line connects.
 
         Those that would need too much room, the longest, have none: they go around all rows.
         """
-        lengths = {v: max(r for _, r in goals) - row - 1 for v in self.links for _, row, goals in [self.ends(v, rank, last)]}
+        lengths = {}
+        for value in self.links:
+            _, row, goals = self.ends(value, rank, last)
+            lengths[value] = max(r for _, r in goals) - row - 1
         budget = MIN_PLACES + PLACES_PER_ITEM * len(self.items)
-        routes: dict[str, list[tuple[int, int]]] = {}
+        routes: dict[str, _Route] = {}
         far = set()
         for value in sorted(lengths, key=lambda v: lengths[v]):
             budget -= lengths[value]
@@ -271,7 +276,7 @@ class _Box:
             if value in far:
                 continue
             start, row, goals = self.ends(value, rank, last)
-            pairs: list[tuple[int, int]] = []
+            pairs: _Route = []
             chain = {row: start}
             for r in range(row + 1, max(r for _, r in goals)):
                 place = chain[r] = self.place(level, r, LINE_GAP)
@@ -296,7 +301,7 @@ class _Box:
         found = self.items[item]
         return found.ins.get(value, found.w / 2)
 
-    def finish(self, level: Rows, rank: Sequence[int], last: int, routes: Mapping[str, list[tuple[int, int]]]) -> _Level:
+    def finish(self, level: Rows, rank: Sequence[int], last: int, routes: Mapping[str, _Route]) -> _Level:
         """Rows one below the other, and the lines between them."""
         is_root = self.box == ROOT
         pad = BOX_PAD

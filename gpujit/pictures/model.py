@@ -89,12 +89,10 @@ class Picture:
             yield id_
 
     def children(self) -> dict[str, list[str]]:
-        """What lies directly in each box, and in ROOT."""
+        """What lies directly in each box, and in ROOT, in the order of the program."""
         found: dict[str, list[str]] = {ROOT: [], **{b: [] for b in self.boxes}}
-        for id_, node in self.nodes.items():
-            found[node.parent].append(id_)
-        for id_, box in self.boxes.items():
-            found[box.parent].append(id_)
+        for id_ in self._program_order():
+            found[self.parent(id_)].append(id_)
         return found
 
     def operators(self) -> dict[str, int]:
@@ -185,8 +183,13 @@ class Picture:
         """Boxes stand where the first of their nodes does."""
         found: dict[str, None] = {}
         for id_ in self.nodes:
-            for each in reversed([id_, *self.around(id_)]):
-                found.setdefault(each)
+            path = [id_]
+            for each in self.around(id_):
+                if each == ROOT or each in found:
+                    break
+                path.append(each)
+            for each in reversed(path):
+                found[each] = None
         for id_ in self.boxes:
             found.setdefault(id_)
         return found

@@ -1,12 +1,13 @@
 """One level of a layered drawing: items in rows, an order within rows that crosses few lines, and places in x.
 
-Items are numbers from 0. Lines go from one row to the next one; longer lines have been cut at items that stand for them.
+Items are numbers from 0. Lines go from one row to the next one; longer ones have been cut at items that stand for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 # Sweeps down and up through the rows: to order them, and to place them.
 ORDER_SWEEPS = 6
@@ -130,7 +131,7 @@ def _order(level: Rows, ups: list[list[Line]], downs: list[list[Line]], sweeps: 
 def _crossings(rows: Sequence[Sequence[int]], downs: Sequence[Sequence[Line]]) -> int:
     """How many pairs of lines cross."""
     total = 0
-    for upper, lower in zip(rows, rows[1:], strict=False):
+    for upper, lower in pairwise(rows):
         place = {i: k for k, i in enumerate(lower)}
         ends: list[int] = []
         for i in upper:
@@ -145,7 +146,7 @@ def _crossings(rows: Sequence[Sequence[int]], downs: Sequence[Sequence[Line]]) -
 
 def _inversions(ends: Sequence[int], size: int) -> int:
     """How many pairs stand in the wrong order, counted with a tree of sums (Fenwick)."""
-    if all(a <= b for a, b in zip(ends, ends[1:], strict=False)):
+    if all(a <= b for a, b in pairwise(ends)):
         return 0
     tree = [0] * (size + 1)
     total = 0

@@ -1,31 +1,31 @@
 """Pictures of graphs as SVG: one element, without anything from outside, for light, dark and printed pages.
 
-Elements have ``data-`` attributes for scripts: ``data-id`` and ``data-kind`` on nodes and boxes, ``data-text`` with what
-a search looks at, ``data-value`` on lines and labels of one value. The content of a box is in a group of its own, with
-the lines in it, so that hiding that group folds the box.
+Elements have ``data-`` attributes for scripts: ``data-id`` and ``data-kind`` on nodes and boxes, ``data-text`` with
+what a search looks at, ``data-value`` on lines and labels of one value. The content of a box is in a group of its own,
+with the lines in it, so that hiding that group folds the box.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpujit.pictures.layout import FONT, LINE, PAD, Layout, Path, lay_out, node_lines
+from gpujit.pictures.layout import LINE, PAD, Layout, Path, lay_out, node_lines
 from gpujit.pictures.model import ROOT, Picture, PictureBox, PictureNode
-from gpujit.pictures.text import short, visible, xml, xml_lines
+from gpujit.pictures.text import FONT, SMALL, short, visible, width, xml, xml_lines
+from gpujit.pictures.tones import HUES, TIER_NAMES
 
-# Colours of groups.
-HUES = 8
-_HUES = (210, 30, 130, 280, 55, 340, 175, 95)
+# What the legend needs where a picture has tiers.
+LEGEND_WIDTH, LEGEND_HEIGHT = 680.0, 28.0
 
 STYLE = """
-.gpujit-picture{--ink:#1f2328;--soft:#656d76;--line:#8c959f;--paper:#fff;--node:#f6f8fa;--box:#8c959f18;--sat:65%;
+.gpujit-picture{--ink:#1f2328;--soft:#656d76;--line:#8c959f;--paper:#fff;--node:#f6f8fa;--box:#8c959f12;--sat:65%;
 --light:55%;font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;color:var(--ink)}
 @media(prefers-color-scheme:dark){.gpujit-picture{--ink:#e6edf3;--soft:#9da7b1;--line:#768390;--paper:#0d1117;
---node:#161b22;--box:#76839020;--sat:50%;--light:60%}}
+--node:#161b22;--box:#76839018;--sat:50%;--light:60%}}
 [data-theme=light] .gpujit-picture{--ink:#1f2328;--soft:#656d76;--line:#8c959f;--paper:#fff;--node:#f6f8fa;
---box:#8c959f18;--sat:65%;--light:55%}
+--box:#8c959f12;--sat:65%;--light:55%}
 [data-theme=dark] .gpujit-picture{--ink:#e6edf3;--soft:#9da7b1;--line:#768390;--paper:#0d1117;--node:#161b22;
---box:#76839020;--sat:50%;--light:60%}
+--box:#76839018;--sat:50%;--light:60%}
 @media print{.gpujit-picture{--ink:#000!important;--soft:#444!important;--line:#666!important;--paper:#fff!important;
 --node:#fff!important;--box:#00000008!important}}
 .gpujit-picture text{fill:var(--ink);font-size:12px;stroke:none}
@@ -51,7 +51,7 @@ fill:hsl(var(--hue) var(--sat) var(--light)/.16)}
 .gpujit-picture .tier-interpreter>rect{stroke:hsl(0 70% 55%)}
 .gpujit-picture [class*=tier-]>rect{stroke-width:2}
 """
-_HUE_STYLE = "".join(f".gpujit-picture .hue-{i}{{--hue:{hue}}}\n" for i, hue in enumerate(_HUES))
+_HUE_STYLE = "".join(f".gpujit-picture .hue-{i}{{--hue:{hue}}}\n" for i, hue in enumerate(HUES))
 
 
 def svg_of(picture: Picture, layout: Layout | None = None, *, style: bool = True) -> str:
@@ -85,7 +85,9 @@ class _Drawing:
             self.paths.setdefault(path.box, []).append(path)
 
     def text(self, style: bool) -> str:
-        w, h = number(max(self.layout.width, 1)), number(max(self.layout.height, 1))
+        legend = self.legend()
+        w = number(max(self.layout.width, LEGEND_WIDTH if legend else 1))
+        h = number(max(self.layout.height, 1) + LEGEND_HEIGHT * bool(legend))
         count, title = self.counts[ROOT], xml(self.picture.title)
         out = [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="gpujit-picture" role="img" viewBox="0 0 {w} {h}" '
@@ -96,8 +98,24 @@ class _Drawing:
         if style:
             out.append(f"<style>{style_sheet()}</style>")
         out += self.content(ROOT)
+        out += legend
         out.append("</svg>\n")
         return "\n".join(out)
+
+    def legend(self) -> list[str]:
+        """What the colours of tiers mean; nothing where there are none."""
+        things = (*self.picture.nodes.values(), *self.picture.boxes.values())
+        present = {tag for thing in things for tag in thing.tags}
+        shown = [tag for tag in TIER_NAMES if tag in present]
+        out = ['<g class="legend">'] if shown else []
+        x, y = PAD, self.layout.height + PAD
+        for tag in shown:
+            out.append(f'<g class="{tag}">{_rect(x, y, FONT, FONT, 2)}</g>')
+            out.append(
+                f'<text class="small" x="{number(x + FONT + 4)}" y="{number(y + FONT - 2)}">{TIER_NAMES[tag]}</text>'
+            )
+            x += FONT + 4 + width(TIER_NAMES[tag], SMALL) + 2 * PAD
+        return [*out, "</g>"] if shown else []
 
     def content(self, box: str) -> Iterator[str]:
         """What lies in a box: lines first, so that they pass behind nodes."""
@@ -111,7 +129,7 @@ class _Drawing:
 
     def box(self, box: PictureBox) -> Iterator[str]:
         rect = self.layout.rects[box.id]
-        hue = f" hue-{box.number % HUES}" if box.kind == "group" else ""
+        hue = f" hue-{box.number % len(HUES)}" if box.kind == "group" else ""
         tags = "".join(f" {tag}" for tag in box.tags)
         yield (
             f'<g class="box {box.kind}{hue}{tags}" data-id="{box.id}" data-kind="{box.kind}" '
@@ -144,10 +162,10 @@ class _Drawing:
 
     def path(self, path: Path) -> str:
         edge = path.edge
-        parts = [_points(hop, path.is_square) for hop in path.hops]
+        line = "".join(_points(hop, path.is_square) for hop in path.hops)
         title = f"%{edge.name} : {edge.label}" if edge.name else edge.label
         heads = "".join(f"M{number(x)} {number(y)}l-3.5 -6h7z" for x, y in path.heads)
-        text = f'<path class="edge {edge.kind}" data-value="{edge.value}" data-source="{edge.source}" d="{"".join(parts)}">'
+        text = f'<path class="edge {edge.kind}" data-value="{edge.value}" data-source="{edge.source}" d="{line}">'
         text += f"<title>{xml(title)}</title></path>"
         return text + (f'<path class="head" data-value="{edge.value}" d="{heads}"/>' if heads else "")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from html import escape
 from unicodedata import east_asian_width
 
 # Characters of a label; what is longer is shortened, and whole in the title that a pointer shows.
 LABEL = 36
 # The width of a character as a part of the font's size, in the monospaced fonts that pictures ask for.
 ASPECT = 0.61
+# Sizes of text: names, and all else.
+FONT, SMALL = 12.0, 10.0
 
 
 def visible(text: str) -> str:
@@ -42,12 +45,18 @@ def width(text: str, size: float) -> float:
 
 def xml(text: str) -> str:
     """The text for an element or attribute of XML and HTML, made visible."""
-    text = visible(text)
-    return (
-        text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;").replace("'", "&#39;")
-    )
+    return escape(visible(text))
 
 
 def xml_lines(lines: list[str]) -> str:
     """Lines for an element of XML: only the ends of these lines break them."""
     return "\n".join(map(xml, lines))
+
+
+def size_text(size: float) -> str:
+    """A number of bytes for people: ``1.2 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError

@@ -48,7 +48,7 @@ def constant_text(value: Any, declared: str = "") -> str:
         return f"{value.item():.6g}" if value.dtype.kind == "f" else str(value.item())
     if isinstance(value, np.ndarray) and value.size <= _ARRAY_ITEMS and value.dtype.kind in "biu":
         return str(value.tolist())
-    if isinstance(value, (Device, EnumValue)):
+    if isinstance(value, (complex, Device, EnumValue)):
         return str(value)
     return describe(value)
 
@@ -90,7 +90,7 @@ def arguments(node: Node) -> dict[str, str]:
     declared = () if node.schema is None else node.schema.arguments
     for i, value in enumerate(node.inputs):
         argument = declared[i] if i < len(declared) else None
-        if isinstance(value.type, (T.ClassType, T.InterfaceType)) or value.type == T.NONE:
+        if isinstance(value.type, (T.ClassType, T.InterfaceType)) or value.type in (T.NONE, T.FUNCTION):
             continue
         if argument is not None and argument.has_default and value.is_constant:
             constant = value.constant()

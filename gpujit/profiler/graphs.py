@@ -9,6 +9,7 @@ from gpujit.ir.module_path import module_path
 from gpujit.ir.parser import parse_graph
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.ir.source import CallSite
+from gpujit.passes.analysis.effects import resolve_node
 from gpujit.profiler.data import GraphText
 
 
@@ -19,7 +20,7 @@ def graph_text(stage: str, graph: Graph) -> GraphText:
 
 def graph_of(text: GraphText) -> Graph:
     """The graph, whose nodes know the modules they come from. Raises ParseError."""
-    graph = parse_graph(text.text)
+    graph = parse_graph(text.text, resolve=resolve_node)
     for node, module in zip(every_node(graph), text.modules, strict=False):
         if module:
             node.call = CallSite("", None, None, module)
