@@ -27,6 +27,13 @@ cuda() {
     bash ci/cuda_compile.sh "$work/cuda/bin/python"
 }
 
+# Written pages in a browser.
+browser() {
+    python3 -m venv "$work/browser"
+    "$work/browser/bin/pip" install -q -e '.[test,browser]'
+    bash ci/browser.sh "$work/browser/bin/python"
+}
+
 step "README: run the example"
 bash ci/readme_command.sh run
 beside cuda cuda
@@ -49,6 +56,7 @@ step "real models nobody here wrote"
 bash ci/fetch_models.sh "$work/models"
 export GPUJIT_TEST_MODELS=$work/models
 outcome cuda
+beside browser browser
 
 "$work/venv/bin/pip" install -q torch==2.13.0 expecttest
 # Every operator of PyTorch's operator database.
@@ -56,6 +64,7 @@ beside opinfo "$python" ci/opinfo.py
 step "tests with PyTorch as the judge"
 "$python" -m pytest -q -n auto -m 'torch or not torch' --durations=10
 outcome opinfo
+outcome browser
 step "interpreter against PyTorch, one run"
 "$python" bench/silero.py "$work/models/silero_vad.jit"
 printf '\n=== done (%ss)\n' "$SECONDS"

@@ -22,6 +22,10 @@ from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.values import bind_arguments, convert_attribute
 from gpujit.runtime.warm import warm_up
 from gpujit.support.errors import ArgumentError, DeviceError, FreezeError, UnknownAttributeError
+from gpujit.support.watch import entering
+
+# The profiler that sees calls from outside, or None.
+_entering = entering.get
 
 
 class ScriptMethod:
@@ -79,6 +83,9 @@ class ScriptMethod:
         Raises ArgumentError for arguments that do not fit (then nothing was run) and for ``out`` of another shape or
         dtype than the result (then nothing was written), ScriptRuntimeError or OpError when the program fails.
         """
+        watch = _entering()
+        if watch is not None and watch.wants():
+            return watch.call(self, self.__call__, args, kwargs)
         out = _take_out(self._function.schema, kwargs) if kwargs else None
         values = bind_arguments(self._function.schema, args, kwargs, skip=1)
         return wrap(self._program.run(self._function, [self._owner, *values], out), self._program)
@@ -183,6 +190,9 @@ class ScriptModule:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` with the module's forward hooks around it. See ScriptMethod.__call__."""
+        watch = _entering()
+        if watch is not None and watch.wants():
+            return watch.call(self, self.__call__, args, kwargs)
         t = self._object.type
         function = t.methods.get("forward")
         if function is None:

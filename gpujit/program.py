@@ -52,9 +52,13 @@ class Program:
                 found = self._executors.setdefault(function, self.optimised(function))
         return found
 
+    def executors(self) -> list[Any]:
+        """The executors of all functions that ran."""
+        return list(self._executors.values())
+
     def stats(self) -> PlanStats:
         """What the executors of all functions did."""
-        return sum((e.stats() for e in list(self._executors.values())), PlanStats())
+        return sum((e.stats() for e in self.executors()), PlanStats())
 
     def require_plans(self, function: Function) -> None:
         """Raises ArgumentError when functions run on the interpreter alone."""

@@ -50,6 +50,8 @@ PUBLIC = [
     "ops",
     "optimize_for_inference",
     "plot",
+    "profile",
+    "profile_module",
     "remove_op",
     "run_frozen_optimizations",
     "save",

@@ -101,7 +101,8 @@ class Decisions:
                 self.natives[node] = found
             elif found is not None:
                 asked[node] = found
-        self.put_ends(asked)
+        if self.options.endings:
+            self.put_ends(asked)
         for node, kernel in zip(asked, compiled(list(asked.values())), strict=True):
             if kernel is not None:
                 self.natives[node] = kernel

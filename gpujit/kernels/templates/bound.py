@@ -15,7 +15,8 @@ from gpujit.support.errors import ArgumentError
 
 LINE = 64
 
-_kernels: dict[Hashable, Library] = {}
+# With what renders each.
+_kernels: dict[Hashable, tuple[Library, Callable[[], str]]] = {}
 _lock = threading.Lock()
 
 
@@ -25,10 +26,20 @@ def template_address(key: Hashable, render: Callable[[], str]) -> int:
     with _lock:
         found = _kernels.get(key)
     if found is None:
-        found = supply.module(repr(key), render, TIDY, part="templates")
+        found = supply.module(repr(key), render, TIDY, part="templates"), render
         with _lock:
             found = _kernels.setdefault(key, found)
-    return found.address("kernel")
+    return found[0].address("kernel")
+
+
+def source_at(address: int) -> tuple[str, str] | None:
+    """What the template's kernel at an address stands for, and its LLVM IR; None when there is none."""
+    with _lock:
+        found = list(_kernels.items())
+    for key, (library, render) in found:
+        if library.address("kernel") == address:
+            return repr(key), render()
+    return None
 
 
 def aligned(shape: int | Sequence[int], dtype: type = np.float32) -> np.ndarray:
