@@ -169,9 +169,19 @@ def test_what_is_missing_is_said(changes: dict[str, Any], note: str) -> None:
 def test_a_profile_of_nothing_is_a_page() -> None:
     page = report.html(
         profile(
-            inputs=(), steps=(), groups=(), graphs=(), kernels=(), refusals=(), phases=(), memory=None, fused=None,
-            unfused=None, speedup=None, runner="interpreter",
-        )  # fmt: skip
+            inputs=(),
+            steps=(),
+            groups=(),
+            graphs=(),
+            kernels=(),
+            refusals=(),
+            phases=(),
+            memory=None,
+            fused=None,
+            unfused=None,
+            speedup=None,
+            runner="interpreter",
+        )
     )
     assert read(page).tags.count("script") == SCRIPTS - 2
 

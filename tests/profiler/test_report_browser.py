@@ -57,7 +57,9 @@ def search(page: Any, text: str, panel: str = "#graph-stage0") -> str:
 def test_bars_charts_and_graph_are_drawn(browser: Any, tmp_path: Path) -> None:
     with opened(browser, written(tmp_path, profile())) as page:
         assert shown(page, "#bars svg.bars rect") == 2
-        widths = page.eval_on_selector_all("#bars svg.bars rect", "all => all.map(e => e.getBoundingClientRect().width)")
+        widths = page.eval_on_selector_all(
+            "#bars svg.bars rect", "all => all.map(e => e.getBoundingClientRect().width)"
+        )
         assert widths[1] == pytest.approx(4 * widths[0], rel=0.05)
         assert shown(page, "#roofline-chart circle.mark") == 2
         assert shown(page, "#timeline-chart .mark") == 2
@@ -233,10 +235,11 @@ def test_readers_of_screens_find_names(browser: Any, tmp_path: Path) -> None:
   const named = (e) => e.textContent.trim() || e.getAttribute("aria-label") || e.labels && e.labels.length;
   const ids = Array.from(document.querySelectorAll("[id]")).map((e) => e.id);
   const refs = Array.from(document.querySelectorAll("[aria-labelledby], [aria-controls]"))
-    .flatMap((e) => ((e.getAttribute("aria-labelledby") || "") + " " + (e.getAttribute("aria-controls") || "")).split(/\s+/))
-    .filter(Boolean);
+    .flatMap((e) => [e.getAttribute("aria-labelledby"), e.getAttribute("aria-controls")])
+    .flatMap((names) => (names || "").split(/\s+/)).filter(Boolean);
   return {
-    unnamed: Array.from(document.querySelectorAll("button, a, input, [role=treeitem], .mark")).filter((e) => !named(e)).map((e) => e.outerHTML),
+    unnamed: Array.from(document.querySelectorAll("button, a, input, [role=treeitem], .mark"))
+      .filter((e) => !named(e)).map((e) => e.outerHTML),
     heads: Array.from(document.querySelectorAll("th:not([scope])")).length,
     pictures: Array.from(document.querySelectorAll("svg")).filter((e) => !e.closest("[aria-hidden=true]") &&
       !(e.getAttribute("role") && (e.getAttribute("aria-label") || e.querySelector("title")))).length,
@@ -332,7 +335,11 @@ def silero() -> tuple[Any, list[Any]]:
 
 @pytest.mark.parametrize(
     "make, module, operator",
-    [(silero, "encoder.2", "conv1d"), (nets.resnet18, "layer3.1.conv2", "conv2d"), (nets.bert, "encoder.1.dense", "linear")],
+    [
+        (silero, "encoder.2", "conv1d"),
+        (nets.resnet18, "layer3.1.conv2", "conv2d"),
+        (nets.bert, "encoder.1.dense", "linear"),
+    ],
     ids=["silero", "resnet18", "bert"],
 )
 def test_reports_of_models(browser: Any, tmp_path: Path, make: Any, module: str, operator: str) -> None:
