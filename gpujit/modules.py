@@ -84,7 +84,7 @@ class ScriptMethod:
         dtype than the result (then nothing was written), ScriptRuntimeError or OpError when the program fails.
         """
         watch = _entering()
-        if watch is not None:
+        if watch is not None and watch.wants():
             return watch.call(self, self.__call__, args, kwargs)
         out = _take_out(self._function.schema, kwargs) if kwargs else None
         values = bind_arguments(self._function.schema, args, kwargs, skip=1)
@@ -191,7 +191,7 @@ class ScriptModule:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` with the module's forward hooks around it. See ScriptMethod.__call__."""
         watch = _entering()
-        if watch is not None:
+        if watch is not None and watch.wants():
             return watch.call(self, self.__call__, args, kwargs)
         t = self._object.type
         function = t.methods.get("forward")

@@ -106,7 +106,7 @@ class StaticModule:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The result for these arguments, as ``ScriptMethod.__call__`` gives it; ``out`` is taken as there."""
         watch = _entering()
-        if watch is not None:
+        if watch is not None and watch.wants():
             return watch.call(self, self.__call__, args, kwargs)
         out = targets_of(kwargs.pop("out")) if "out" in kwargs and not self._target.has_out else None
         return self._target.wrap(self._executor(self._target.bind(args, kwargs), out))
@@ -114,7 +114,7 @@ class StaticModule:
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, out: Any = None) -> Any:
         """The result for arguments given as a tuple and a dict, and arrays for results; see ``__call__``."""
         watch = _entering()
-        if watch is not None:
+        if watch is not None and watch.wants():
             return watch.call(self, self.run, (args, kwargs, out), {})
         values = self._target.bind(tuple(args), dict(kwargs or {}))
         return self._target.wrap(self._executor(values, None if out is None else targets_of(out)))
@@ -201,7 +201,7 @@ class StaticRuntime:
         Raises LimitError when another thread runs it just now, besides what the module raises.
         """
         watch = _entering()
-        if watch is not None:
+        if watch is not None and watch.wants():
             return watch.call(self.module, self.__call__, args, kwargs)
         target = self.module._target
         out = targets_of(kwargs.pop("out")) if "out" in kwargs and not target.has_out else None
@@ -210,7 +210,7 @@ class StaticRuntime:
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, out: Any = None) -> Any:
         """The result for arguments given as a tuple and a dict, and arrays for results; see ``__call__``."""
         watch = _entering()
-        if watch is not None:
+        if watch is not None and watch.wants():
             return watch.call(self.module, self.run, (args, kwargs, out), {})
         values = self.module._target.bind(tuple(args), dict(kwargs or {}))
         return self._run(values, None if out is None else targets_of(out))

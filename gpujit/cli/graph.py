@@ -7,13 +7,11 @@ import json
 import os
 from typing import Any
 
-from gpujit import api
+from gpujit.cli.inputs import check_count, load, method_of, read_inputs
 from gpujit.cli.output import safe
-from gpujit.cli.run import check_count, read_inputs
 from gpujit.support.errors import ArgumentError
 
-NAME = "graph"
-HELP = "show a model's graph at any stage, as text, SVG, DOT or JSON"
+DESCRIPTION = """Show a model's graph at any stage, as text, SVG, DOT or JSON."""
 EXAMPLES = """stages:
   source     as it is written, calls left as calls
   inlined    the bodies of what is called in place of the calls
@@ -58,12 +56,10 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ArgumentError(f"the stage {stage!r} is the same for all inputs; leave {arguments.inputs[0]!r} out")
     else:
         values = []
-    module = api.load(arguments.file, map_location="cpu")
-    methods = module.methods
-    if arguments.method not in methods:
-        raise ArgumentError(f"the model has no method {arguments.method!r}; it has {', '.join(sorted(methods))}")
+    module = load(arguments.file)
+    method = method_of(module, arguments.method)
     if stage in ("fused", "plan"):
-        check_count(values, methods[arguments.method])
+        check_count(values, method)
     # Drawing needs the executor and LLVM, which take longer to import than other commands to run.
     from gpujit import plot
     from gpujit.serialization.target import write_to

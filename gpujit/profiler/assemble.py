@@ -49,7 +49,8 @@ _LOWER = ("out", "numpy", "interpreter", "control")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a module from outside: its name, its target, when it began and ended in nanoseconds, whether it raised."""
+    """A call of a module from outside: its name, its target, when it began and ended in nanoseconds, whether it
+    raised."""
 
     name: str
     target: Any

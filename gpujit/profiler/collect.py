@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Token
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import islice, pairwise
+from statistics import median
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
@@ -34,8 +36,13 @@ from gpujit.support.config import current
 from gpujit.support.errors import ArgumentError
 from gpujit.support.watch import Watch, entering, running
 
-# Calls that are kept; later ones are counted.
+# Calls that a profile is made of; of later ones the number is told.
 MAX_CALLS = 100_000
+# Calls that are all seen, before some may be passed over; at most so many in a row are. The share of the time that
+# seeing the others may cost.
+ALL_SEEN, MOST_SKIPPED, MOST = 20, 2000, 0.003
+now = perf_counter_ns
+set_entering, reset_entering, set_running, reset_running = entering.set, entering.reset, running.set, running.reset
 
 
 class Profiler:
@@ -45,84 +52,117 @@ class Profiler:
     others that of each call. After the block ``profiles`` has a Profile for each method and kind of inputs met.
     """
 
-    def __init__(self, ceilings: bool = True) -> None:
-        """``ceilings``: measure what the machine reaches, unless that is known; it takes a second, after the block."""
-        self.calls: list[Call] = []
-        self.dropped = 0
-        self._ceilings = ceilings
+    def __init__(self, ceilings: bool = True, samples: bool = True) -> None:
+        """``ceilings``: measure what the machine reaches, unless that is known; it takes a second, after the block.
+        ``samples``: pass over some of many short calls, so that the block takes hardly longer.
+        """
+        # Of each call seen: its target; start, end and whether it raised, one behind the other.
+        self._targets: list[Any] = []
+        self._marks: list[int] = []
+        self._ceilings, self._samples = ceilings, samples
         self._arenas: dict[PlannedGraph, list[TimedArena]] = {}
         self._idle: dict[PlannedGraph, list[TimedArena]] = {}
-        self._tokens: tuple[Token[Watch | None], Token[Watch | None]] | None = None
-        self._thread = 0
+        self._token: Token[Watch | None] | None = None
+        self._is_used = False
+        # Calls to pass over now, and all of those so far; nanoseconds that they have to take together.
+        self._skip = self._skipped = 0
+        self._cost = _cost_of_seeing() / MOST if samples else 0.0
 
     def __enter__(self) -> Profiler:
-        if self._tokens is not None or self.calls:
+        if self._is_used:
             raise ArgumentError("a profiler is for one block; make another one with gpujit.profile()")
-        self._thread = threading.get_ident()
+        self._is_used = True
         self._before = kernels_asked()
-        self._tokens = entering.set(self), running.set(self)
+        self._token = entering.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._tokens is not None
-        entering.reset(self._tokens[0])
-        running.reset(self._tokens[1])
-        self._tokens = None
+        assert self._token is not None
+        entering.reset(self._token)
+        self._token = None
         self._asked = difference(kernels_asked(), self._before)
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """A block that goes on with what this profiler has; used up in the end like one."""
-        tokens = entering.set(self), running.set(self)
+        """A block in which this profiler goes on."""
+        token = entering.set(self)
         try:
             yield
         finally:
-            entering.reset(tokens[0])
-            running.reset(tokens[1])
-
-    def arenas(self, graph: PlannedGraph) -> list[TimedArena]:
-        """The arenas in which a graph ran, those of its present plan first."""
-        found = [a for a in self._arenas.get(graph, []) if a.recorder.runs]
-        return sorted(found, key=lambda a: (not graph.is_current(a), -len(a.recorder.runs)))
+            entering.reset(token)
 
     # What modules and planned graphs call
 
+    def wants(self) -> bool:
+        """See Watch."""
+        if self._skip:
+            self._skip -= 1
+            return False
+        return True
+
     def call(self, target: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """See Watch."""
-        token = entering.set(None)
+        start = now()
+        outer, inner = set_entering(None), set_running(self)
         failed = True
-        start = perf_counter_ns()
         try:
             result = run(*args, **kwargs)
             failed = False
             return result
         finally:
-            end = perf_counter_ns()
-            entering.reset(token)
-            if len(self.calls) < MAX_CALLS:
-                self.calls.append(Call(_name(target), target, start, end, failed))
-            else:
-                self.dropped += 1
+            reset_running(inner)
+            reset_entering(outer)
+            end = now()
+            # All else is looked up afterwards: here each look-up counts.
+            self._targets.append(target)
+            self._marks += (start, end, failed)
+            if self._samples and len(self._targets) >= ALL_SEEN:
+                # Calls to pass over, so that seeing this one cost no more than MOST of what they take.
+                self._skip = min(int(self._cost / (end - start + 1)), MOST_SKIPPED)
+                self._skipped += self._skip
 
     def arena(self, graph: PlannedGraph, plan: StaticPlan) -> TimedArena:
         """See Watch."""
-        idle = self._idle.setdefault(graph, [])
         check = current().check_plan
+        idle = self._idle.get(graph)
         while idle:
             found = idle.pop()
             if found.plan is plan and found.check is check:
                 return found
+        self._idle.setdefault(graph, [])
         made = TimedArena(plan, check=check)
         self._arenas.setdefault(graph, []).append(made)
         return made
 
     def give_back(self, graph: PlannedGraph, arena: TimedArena) -> None:
         """See Watch."""
-        self._idle.setdefault(graph, []).append(arena)
+        self._idle[graph].append(arena)
 
     # Afterwards
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls seen, the first ones of very many."""
+        return [
+            Call(_name(t), t, start, end, failed)
+            for t, start, end, failed in islice(self._each(), MAX_CALLS)
+        ]
+
+    @property
+    def count(self) -> int:
+        """How many calls there were, those passed over included."""
+        return len(self._targets) + self._skipped - self._skip
+
+    def arenas(self, graph: PlannedGraph) -> list[TimedArena]:
+        """The arenas in which a graph ran, those of its present plan first."""
+        found = [a for a in self._arenas.get(graph, []) if a.recorder.runs]
+        return sorted(found, key=lambda a: (not graph.is_current(a), -len(a.recorder.runs)))
+
+    def _each(self) -> Iterator[tuple[Any, int, int, bool]]:
+        m = self._marks
+        return zip(self._targets, m[0::3], m[1::3], map(bool, m[2::3]), strict=True)
 
     @property
     def profile(self) -> Profile:
@@ -137,10 +177,11 @@ class Profiler:
 
         Raises ArgumentError inside the block.
         """
-        if self._tokens is not None:
+        if self._token is not None:
             raise ArgumentError("a profile is there after its block")
         here = machine(self._ceilings)
         found = []
+        all_calls = self.calls
         planned: list[tuple[float, float]] = []
         for runner in self._arenas:
             arenas = self.arenas(runner)
@@ -157,25 +198,25 @@ class Profiler:
                 plan=plan,
                 runner=runner,
                 arena=arena,
-                calls=self.calls,
+                calls=all_calls,
                 inputs=() if plan is None else specialised_inputs(plan),
                 machine=here,
                 cache=self._asked,
                 lost=others,
             )
             found.append(profile)
-        found += self._interpreted(planned, here)
+        found += self._interpreted(all_calls, planned, here)
         # The times are in the profiles now.
         self._arenas.clear()
         self._idle.clear()
         return tuple(found)
 
-    def _interpreted(self, planned: list[tuple[float, float]], here: Machine) -> list[Profile]:
+    def _interpreted(self, calls_made: list[Call], planned: list[tuple[float, float]], here: Machine) -> list[Profile]:
         """Profiles of calls in which no planned graph ran."""
         by_name: dict[tuple[str, int], list[Call]] = {}
         planned.sort()
         k = 0
-        for call in self.calls:
+        for call in calls_made:
             while k < len(planned) and planned[k][0] < call.start:
                 k += 1
             if (k >= len(planned) or planned[k][0] > call.end) and not call.failed:
@@ -196,7 +237,7 @@ class Profiler:
 
     def _owner(self, runner: PlannedGraph) -> tuple[Executor, Plan] | None:
         """The executor and plan that a planned graph belongs to."""
-        for target in {id(_root(c.target)): c.target for c in self.calls}.values():
+        for target in {id(_root(t)): t for t, *_ in self._each()}.values():
             for executor in _executors(target):
                 for plan in executor.plans():
                     if plan.runner is runner:
@@ -205,14 +246,15 @@ class Profiler:
 
     def _target_of(self, arena: TimedArena) -> Any:
         start = arena.recorder.runs[0][0]
-        return next((c.target for c in reversed(self.calls) if c.start <= start <= c.end), None)
+        return next((t for t, begin, end, _ in self._each() if begin <= start <= end), None)
 
     def as_json(self) -> dict[str, Any]:
         """All profiles, and how many calls there were, in types that JSON has."""
         return {
             "format": "gpujit-profiles",
-            "calls": len(self.calls) + self.dropped,
-            "failed": sum(c.failed for c in self.calls),
+            "calls": self.count,
+            "seen": len(self._targets),
+            "failed": sum(failed for *_, failed in self._each()),
             "profiles": [p.as_json() for p in self.profiles],
         }
 
@@ -225,9 +267,18 @@ class Profiler:
         save_trace(self.profiles, path)
 
     def __str__(self) -> str:
-        if self._tokens is not None:
-            return f"<profiler, {len(self.calls)} calls so far>"
+        if self._token is not None:
+            return f"<profiler, {self.count} calls so far>"
         return "\n\n".join(map(str, self.profiles)) or "nothing was profiled"
+
+
+@cache
+def _cost_of_seeing() -> float:
+    """Nanoseconds that seeing a call costs, about: looks at the clock, what Python does around them, and that another
+    arena than before is used, whose memory is not in the nearest cache, and not when it is left again.
+    """
+    times = [now() for _ in range(101)]
+    return 7000.0 + 15.0 * median(b - a for a, b in pairwise(times))
 
 
 def profile(ceilings: bool = True) -> Profiler:
@@ -265,7 +316,9 @@ def _executors(target: Any) -> list[Executor]:
 
 
 def _file(target: Any) -> str:
-    return str(getattr(target, "original_name", "")) or _name(target)
+    if isinstance(target, ScriptModule):
+        return str(target.original_name)
+    return _name(target).rpartition(".")[0] or _name(target)
 
 
 def _why(target: Any) -> str:

@@ -152,7 +152,7 @@ class _Session:
             for k in range(WARM_CALLS):
                 self.advance("warm-up", k, WARM_CALLS)
                 self.call()
-        profiler = Profiler(ceilings=False)
+        profiler = Profiler(ceilings=False, samples=False)
         steady = self.steady(rounds, profiler)
         self.advance("ceilings", 0, 1)
         here = machine(ceilings)

@@ -20,8 +20,6 @@ from gpujit.static_runtime.steps import StaticPlan
 
 # Runs of one arena that are kept; bytes of one native run's rows, of which memory is taken as they are filled.
 MAX_RUNS, ROW_BYTES = 4096, 32 << 20
-# Calls of functions in one arena's runs that are kept.
-MAX_CALLS = 1 << 18
 
 
 class Track:
@@ -94,14 +92,23 @@ class Taken:
 
 
 class Recorder:
-    """Takes down when the runs of one arena, and the steps in them, began and ended."""
+    """Takes down when the runs of one arena, and the steps in them, began and ended.
+
+    ``marks`` has the start and end of each run, in nanoseconds, one behind the other: numbers alone, since the collector
+    of garbage looks at everything else. It has those of runs alone that raised nothing.
+    """
 
     def __init__(self, plan: StaticPlan) -> None:
         self.plan = plan
         self.tracks: dict[int, Track] = {}
-        self.runs: list[tuple[int, int]] = []
-        self.calls: list[tuple[int, int, int]] = []
-        self._lost = 0
+        self.marks: list[int] = []
+        # Starts and ends of the calls of each instruction.
+        self.calls: dict[int, list[int]] = {}
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """Start and end of each run that is kept."""
+        return list(zip(self.marks[0 : 2 * MAX_RUNS : 2], self.marks[1 : 2 * MAX_RUNS : 2], strict=True))
 
     def track(self, segment: int, blocks: Sequence[int]) -> Track:
         """Where the native run of this number notes its times."""
@@ -111,30 +118,23 @@ class Recorder:
 
     def timed(self, number: int, call: Callable[..., Any]) -> Callable[..., Any]:
         """The function, with its times taken down."""
-        calls, now = self.calls, perf_counter_ns
+        marks = self.calls[number] = []
+        mark, now = marks.append, perf_counter_ns
 
         def run(*args: Any) -> Any:
             start = now()
             result = call(*args)
-            calls.append((number, start, now()))
+            mark(start)
+            mark(now())
             return result
 
         return run
 
-    def ran(self, start: int, end: int) -> None:
-        """Take down a whole run that has just ended."""
-        if len(self.runs) < MAX_RUNS and len(self.calls) < MAX_CALLS:
-            self.runs.append((start, end))
-            return
-        self._lost += 1
-        while self.calls and self.calls[-1][1] >= start:
-            self.calls.pop()
-
     def clear(self) -> None:
         """Forget all."""
-        self.runs.clear()
-        self.calls.clear()
-        self._lost = 0
+        self.marks.clear()
+        for marks in self.calls.values():
+            marks.clear()
         for track in self.tracks.values():
             track.clear()
 
@@ -148,8 +148,8 @@ class Recorder:
                 # From the run on in which the last row was written.
                 kept = min(kept, int(np.searchsorted(runs[:, 0], rows[-1, 0], "right")) - 1)
         kept = max(kept, 0)
-        lost, runs = self._lost + len(runs) - kept, runs[:kept]
-        calls = np.array(self.calls, np.float64).reshape(-1, 3)
+        lost, runs = len(self.marks) // 2 - kept, runs[:kept]
+        calls = self._called()
         numbers = self._numbers(calls)
         column = {n: k for k, n in enumerate(numbers)}
         seconds = np.zeros((kept, len(numbers)))
@@ -177,10 +177,19 @@ class Recorder:
         for number, track in self.tracks.items():
             positions = [s.position for s in self.plan.segments[number].steps]
             rows += [(r[0], positions, r) for r in ticks.ticks().nanoseconds(track.table[: track.rows])]
-        found = [(float(start), [number], np.array([start, end], np.float64)) for number, start, end in self.calls]
+        found = [(start, [int(number)], np.array([start, end])) for number, start, end in self._called().tolist()]
         for _, positions, times in sorted((*rows, *found), key=lambda row: row[0]):
             for k, position in enumerate(positions):
                 yield Span(position, float(times[k]), float(times[k + 1]))
+
+    def _called(self) -> np.ndarray:
+        """Calls of instructions: number, start, end."""
+        rows = [
+            np.column_stack([np.full(len(m) // 2, n), np.array(m, np.float64).reshape(-1, 2)])
+            for n, m in self.calls.items()
+            if m
+        ]
+        return np.concatenate(rows) if rows else np.zeros((0, 3))
 
     def _numbers(self, calls: np.ndarray) -> tuple[int, ...]:
         """All steps, in the order of the code's instructions."""

@@ -13,6 +13,9 @@ from typing import Any, Protocol
 class Watch(Protocol):
     """What watches."""
 
+    def wants(self) -> bool:
+        """Whether it wants to see the call that comes now; it may pass over some, so as to cost little."""
+
     def call(self, target: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``run(*args, **kwargs)``, a call of ``target`` from outside; calls inside it are not seen."""
 
@@ -23,6 +26,7 @@ class Watch(Protocol):
         """Take an arena back."""
 
 
-# The watch that wants to see a call from outside, and the one that lends arenas; None where nobody watches.
+# The watch that may want to see a call from outside, and, inside such a call, the one that lends arenas; None where
+# nobody watches.
 entering: ContextVar[Watch | None] = ContextVar("gpujit_entering", default=None)
 running: ContextVar[Watch | None] = ContextVar("gpujit_running", default=None)
