@@ -213,6 +213,8 @@ def test_write_takes_paths_and_file_objects(tmp_path: Path) -> None:
     report.write(profile(), stream)
     assert (tmp_path / "a.html").read_bytes() == stream.getvalue()
     assert stream.getvalue().startswith(b"<!DOCTYPE html>")
+    profile().save_html(tmp_path / "b.html")
+    assert (tmp_path / "b.html").read_bytes() == stream.getvalue()
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
