@@ -27,9 +27,8 @@ def picture(page: Any, name: str, first: str, last: str) -> None:
     path = ROOT / "docs" / "images" / f"{name}.png"
     place = "(id) => document.getElementById(id).closest('section').getBoundingClientRect()"
     top, bottom = page.evaluate(f"({place})('{first}').top"), page.evaluate(f"({place})('{last}').bottom")
-    page.screenshot(
-        path=path, full_page=True, clip={"x": 0, "y": top + page.evaluate("scrollY"), "width": 1200, "height": bottom - top}
-    )
+    clip = {"x": 0, "y": top + page.evaluate("scrollY"), "width": 1200, "height": bottom - top}
+    page.screenshot(path=path, full_page=True, clip=clip)
     size = path.stat().st_size
     print(f"{path.relative_to(ROOT)}: {size} bytes")
     if size > MAX_BYTES:
