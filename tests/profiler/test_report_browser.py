@@ -18,7 +18,7 @@ from gpujit.profiler import report
 from gpujit.profiler.data import GraphText, Profile
 from tests.profiler import nets
 from tests.profiler.browsing import LEAST_CONTRAST, contrasts, launched, opened
-from tests.profiler.samples import GROUP_TEXT, chain, profile, step
+from tests.profiler.samples import GROUP_TEXT, HOSTILE, chain, profile, step
 from tests.profiler.test_report import hostile_profile
 
 pytestmark = pytest.mark.browser
@@ -348,8 +348,9 @@ def silero() -> tuple[Any, list[Any]]:
 )
 def test_reports_of_models(browser: Any, tmp_path: Path, make: Any, module: str, operator: str) -> None:
     model, inputs = make()
-    found = gpujit.profile_module(model, inputs, rounds=3, ceilings=False)
+    found = gpujit.profile_module(model, inputs, rounds=3, ceilings=False, file=HOSTILE)
     with opened(browser, written(tmp_path, found), "dark") as page:
+        assert page.evaluate("window.hacked") is None
         # Figures are the profile's.
         assert found.groups and found.speedup is not None and found.memory is not None
         assert page.inner_text("#speedup") == f"{found.speedup.median:.2f}×"
@@ -372,3 +373,22 @@ def test_reports_of_models(browser: Any, tmp_path: Path, make: Any, module: str,
             page.click(f"{panel} [data-do=unfold]")
             assert shown(page, f"{panel} .item.closed") == 0
         assert [c for c in contrasts(page) if c[0] < LEAST_CONTRAST] == []
+
+
+def test_a_model_without_operators(browser: Any, tmp_path: Path) -> None:
+    found = gpujit.profile_module(gpujit.script(nets.Same()), [np.zeros((2, 3), np.float32)], rounds=2, ceilings=False)
+    with opened(browser, written(tmp_path, found)) as page:
+        assert "Nothing was fused" in page.inner_text("main")
+        assert "No tensor lies in planned memory" in page.inner_text("main")
+        assert page.locator("#graph-stage0 .item").all_inner_texts() != []
+
+
+def test_a_model_that_the_interpreter_runs(browser: Any, tmp_path: Path) -> None:
+    model, inputs = nets.bert()
+    with gpujit.profile(ceilings=False) as taken:
+        model(*inputs)
+    with opened(browser, written(tmp_path, taken.profile)) as page:
+        assert "the model runs on the interpreter" in page.inner_text("#summary ~ .note")
+        assert "No memory was planned" in page.inner_text("main")
+        assert "interpreted call" in page.inner_text("#top")
+        assert search(page, "encoder.1.dense linear").startswith("1 of ")
