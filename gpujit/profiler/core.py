@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -30,15 +31,12 @@ from gpujit.runtime.values import bind_arguments
 from gpujit.runtime.warm import unchanged
 from gpujit.static_runtime.module import PlannedGraph
 from gpujit.support.errors import ArgumentError, GpujitError
+from gpujit.support.progress import Stage
 
-# What is told of how far it is: a stage, how many of its parts are done, and how many there are.
-Advance = Callable[[str, int, int], None]
 MAX_ROUNDS = 10_000
 WARM_CALLS = 5
-
-
-def _silent(stage: str, done: int, count: int) -> None:
-    """Tell nobody."""
+# Calls of the interpreter, which may be slow.
+MAX_INTERPRETED = 10
 
 
 def profile_module(
@@ -55,7 +53,6 @@ def profile_module(
     ceilings: bool = True,
     file: str = "",
     phases: Sequence[Phase] = (),
-    advance: Advance = _silent,
 ) -> Profile:
     """Where the time and memory of calls of a module go.
 
@@ -73,12 +70,11 @@ def profile_module(
         ceilings: measure what the machine reaches, unless that is known.
         file: what the module comes from, to show.
         phases: that came before, to show.
-        advance: is told how far this is.
     Raises ArgumentError for arguments that do not fit, and what the module raises.
     """
     if type(rounds) is not int or not 1 <= rounds <= MAX_ROUNDS:
         raise ArgumentError(f"rounds is a number from 1 to {MAX_ROUNDS}; found {rounds!r}")
-    session = _Session(module, tuple(inputs), dict(kwargs or {}), method, threads, list(phases), advance)
+    session = _Session(module, tuple(inputs), dict(kwargs or {}), method, threads, list(phases))
     session.file = file or module.original_name
     return session.run(rounds, unfused=unfused, groups=groups, interpreted=interpreted, ceilings=ceilings)
 
@@ -96,16 +92,14 @@ class _Session:
         method: str,
         threads: int | None,
         phases: list[Phase],
-        advance: Advance,
     ) -> None:
-        self.args, self.kwargs, self.phases, self.advance = args, kwargs, phases, advance
+        self.args, self.kwargs, self.phases = args, kwargs, phases
         methods = module.methods
         if method not in methods:
             raise ArgumentError(f"the module has no method {method!r}; it has {', '.join(sorted(methods))}")
         self.plain = module
         self.method = method
         if module._program.optimised is None:
-            self.advance("optimise", 0, 1)
             others = None if method == "forward" else [method]
             with self.phase("optimise"):
                 self.module = optimize_for_inference(module, others, threads=threads)
@@ -142,19 +136,17 @@ class _Session:
 
     def _run(self, rounds: int, *, unfused: bool, groups: bool, interpreted: bool, ceilings: bool) -> Profile:
         before = kernels_asked()
-        self.advance("plan", 0, 1)
         with self.phase("plan", lambda: _kernels_note(difference(kernels_asked(), before))):
             self.executor.plan_for(self.values)
         asked = difference(kernels_asked(), before)
         with self.phase("first call"):
             self.call()
-        with self.phase("warm-up", lambda: f"{WARM_CALLS} calls"):
-            for k in range(WARM_CALLS):
-                self.advance("warm-up", k, WARM_CALLS)
+        with self.phase("warm-up", lambda: f"{WARM_CALLS} calls"), Stage("warm up", WARM_CALLS) as stage:
+            for _ in range(WARM_CALLS):
                 self.call()
+                stage.advance()
         profiler = Profiler(ceilings=False, samples=False)
         steady = self.steady(rounds, profiler)
-        self.advance("ceilings", 0, 1)
         here = machine(ceilings)
         # Warming up may have changed what the plan assumed.
         plan = self.executor.plan_for(self.values)
@@ -187,22 +179,22 @@ class _Session:
                 names = arenas[0].plan.names
                 lowerer = Lowerer(np, self.module._program.lowerer.rules)
                 pairs = pairs_of(described, plan, lowerer, runner.options, self.values, names)
-                profile = replace(profile, groups=measured(pairs, profile.groups, rounds, self.advance))
+                profile = replace(profile, groups=measured(pairs, profile.groups, rounds))
         return self.with_interpreter(profile, rounds, interpreted)
 
     def steady(self, rounds: int, profiler: Profiler) -> Times:
         """Times of calls that nobody watches; watched ones take turns with them."""
         found = []
-        for k in range(rounds):
-            self.advance("calls", k, rounds)
-            found.append(self.seconds(self.call))
-            with profiler.again():
-                self.call()
+        with Stage("time calls", rounds) as stage:
+            for _ in range(rounds):
+                found.append(self.seconds(self.call))
+                with profiler.again():
+                    self.call()
+                stage.advance()
         return Times.of(found)
 
     def against_unfused(self, profile: Profile, plan: Plan, runner: PlannedGraph, rounds: int) -> Profile:
         """The profile with times of the whole graph, fused and without fusion, in turn."""
-        self.advance("without fusion", 0, rounds)
         try:
             graph = self.executor.specialised(self.values).graph
             lowerer = Lowerer(np, self.module._program.lowerer.rules)
@@ -213,13 +205,14 @@ class _Session:
             # There is no plan without fusion, so nothing to compare with.
             return profile
         fused, unfused = [], []
-        for k in range(rounds):
-            self.advance("without fusion", k, rounds)
-            sides = [(runner, fused), (other, unfused)]
-            for side, times in sides if k % 2 == 0 else reversed(sides):
-                # The first run finds what the other side left in the caches.
-                side.run(self.values)
-                times.append(self.seconds(lambda side=side: side.run(self.values)))  # type: ignore[misc]
+        with Stage("time without fusion", rounds) as stage:
+            for k in range(rounds):
+                sides = [(runner, fused), (other, unfused)]
+                for side, times in sides if k % 2 == 0 else reversed(sides):
+                    # The first run finds what the other side left in the caches.
+                    side.run(self.values)
+                    times.append(self.seconds(partial(side.run, self.values)))
+                stage.advance()
         return replace(profile, fused=Times.of(fused), unfused=Times.of(unfused), speedup=Ratio.of(unfused, fused))
 
     def with_interpreter(self, profile: Profile, rounds: int, interpreted: bool) -> Profile:
@@ -227,9 +220,11 @@ class _Session:
         if not interpreted:
             return profile
         times = []
-        for k in range(min(rounds, 10)):
-            self.advance("interpreter", k, min(rounds, 10))
-            times.append(self.seconds(lambda: self.executor.interpret(list(self.values))))
+        count = min(rounds, MAX_INTERPRETED)
+        with Stage("time the interpreter", count) as stage:
+            for _ in range(count):
+                times.append(self.seconds(lambda: self.executor.interpret(list(self.values))))
+                stage.advance()
         return replace(profile, interpreted=Times.of(times))
 
 

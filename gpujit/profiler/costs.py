@@ -61,7 +61,7 @@ def bytes_of(inputs: Iterable[Value], outputs: Iterable[Value], readers: Sequenc
         if facts is None:
             return None
         written += prod(facts[0]) * facts[1].itemsize
-    for value in dict.fromkeys(inputs):
+    for value in flat(inputs):
         facts = facts_of(value)
         if facts is None:
             if "Tensor" in str(value.type) and not value.is_constant:
@@ -70,6 +70,15 @@ def bytes_of(inputs: Iterable[Value], outputs: Iterable[Value], readers: Sequenc
         size = min(prod(facts[0]), _memory(value)) * facts[1].itemsize
         read += min(size, written) if value in picked else size
     return read, written
+
+
+def flat(values: Iterable[Value]) -> list[Value]:
+    """Each value once, in the place of lists what is in them."""
+    found: dict[Value, None] = {}
+    for value in values:
+        inner = value.node.inputs if value.node.kind == "prim::ListConstruct" else (value,)
+        found.update(dict.fromkeys(inner))
+    return list(found)
 
 
 def _memory(value: Value) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gpujit.fuser.lower import Lowered
+from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value, copy_node
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.profiler.data import GroupProfile, Ratio, Times
@@ -17,12 +19,13 @@ from gpujit.runtime.executor import Plan
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import Targets
 from gpujit.runtime.vm import Interpreter
-from gpujit.static_runtime.decide import copied
+from gpujit.static_runtime.decide import copied, name_values
 from gpujit.static_runtime.module import PlannedGraph
 from gpujit.static_runtime.places import facts_of
 from gpujit.static_runtime.run import TimedArena
 from gpujit.static_runtime.steps import Options
 from gpujit.support.errors import GpujitError
+from gpujit.support.progress import Stage
 
 # Bytes of tensors between steps that are kept to run groups on; groups of others get numbers made up.
 MAX_KEPT = 2 << 30
@@ -41,8 +44,6 @@ class Values:
         self._keep(plan, lowerer, values, frozenset(wanted))
 
     def _keep(self, plan: Plan, lowerer: Lowerer, values: Sequence[Any], wanted: frozenset[str]) -> None:
-        from gpujit.static_runtime.decide import name_values
-
         graph, nodes = copied(plan.graph)
         names = name_values(graph)
         kept = []
@@ -63,8 +64,6 @@ class Values:
         node = Node("prim::TupleConstruct", list(graph.outputs))
         graph.block.append(node)
         graph.block.return_node.remove_all_inputs()
-        from gpujit.ir import types as T
-
         graph.add_output(node.add_output(T.TupleType(tuple(v.type for v in node.inputs))))
         with np.errstate(all="ignore"):
             results = Interpreter(whole).run(whole.graph_code(graph), list(values))
@@ -106,16 +105,26 @@ class Pair:
                 graph.run_on(arena, self.inputs, list(self.outputs))
         self.unfused_tier = _tier_of(self.unfused)
 
+    def told(self, group: GroupProfile) -> GroupProfile:
+        """The group with the times of both sides."""
+        fused, unfused = self.seconds
+        return replace(
+            group,
+            fused=Times.of(fused),
+            unfused=Times.of(unfused),
+            unfused_tier=self.unfused_tier,
+            speedup=Ratio.of(unfused, fused),
+        )
+
     def round(self, turn: int) -> None:
         """One run of each, the first one in turn."""
         sides = [(self.fused, self._arenas[0], 0), (self.unfused, self._arenas[1], 1)]
         for graph, arena, side in sides if turn % 2 == 0 else reversed(sides):
             out: Targets = list(self.outputs)
             graph.run_on(arena, self.inputs, out)
-            taken_at = arena.recorder
-            taken = taken_at.taken()
+            taken = arena.recorder.taken()
+            arena.recorder.clear()
             self.seconds[side].append(float(taken.seconds[-1].sum()))
-            taken_at.clear()
 
 
 def pairs_of(
@@ -159,28 +168,19 @@ def pairs_of(
     return found
 
 
-def measured(
-    pairs: Sequence[Pair], groups: Sequence[GroupProfile], rounds: int, advance: Callable[[str, int, int], None]
-) -> tuple[GroupProfile, ...]:
+def measured(pairs: Sequence[Pair], groups: Sequence[GroupProfile], rounds: int) -> tuple[GroupProfile, ...]:
     """The groups with the times of both sides; those of a group that cannot run by itself stay None."""
     by_number = {g.number: g for g in groups}
-    for k, pair in enumerate(pairs):
-        advance("groups", k, len(pairs))
-        try:
-            pair.prepare()
-            for turn in range(rounds):
-                pair.round(turn)
-        except GpujitError:
+    with Stage("time groups against their operators", len(pairs)) as stage:
+        for pair in pairs:
+            stage.note = by_number[pair.number].label
             # Numbers that were made up may be none that the operators take.
-            continue
-        fused, unfused = pair.seconds
-        by_number[pair.number] = replace(
-            by_number[pair.number],
-            fused=Times.of(fused),
-            unfused=Times.of(unfused),
-            unfused_tier=pair.unfused_tier,
-            speedup=Ratio.of(unfused, fused),
-        )
+            with suppress(GpujitError):
+                pair.prepare()
+                for turn in range(rounds):
+                    pair.round(turn)
+                by_number[pair.number] = pair.told(by_number[pair.number])
+            stage.advance()
     return tuple(by_number.values())
 
 

@@ -28,6 +28,7 @@ from gpujit.kernels.target import host
 from gpujit.kernels.team import alone, caller, team
 from gpujit.profiler.data import Ceiling, Machine, Peak
 from gpujit.support.config import config
+from gpujit.support.progress import Stage
 from gpujit.support.threads import thread_count
 
 # Part of the identity: another way of measuring makes other numbers.
@@ -143,12 +144,15 @@ def measured() -> tuple[tuple[Ceiling, ...], tuple[Peak, ...]]:
     last = max(sizes.values())
     working["memory"] = min(max(4 * last, 64 << 20), _LARGEST)
     counts = sorted({1, thread_count()})
-    bandwidths = [
-        Ceiling(level, size, _bandwidth(size if level in ("L3", "memory") else size * n, n), n)
-        for n in counts
-        for level, size in working.items()
-    ]
-    return tuple(bandwidths), tuple(Peak(n, _peak(n)) for n in counts)
+    bandwidths = []
+    with Stage("measure what the machine reaches", len(counts) * len(working)) as stage:
+        for n in counts:
+            for level, size in working.items():
+                rate = _bandwidth(size if level in ("L3", "memory") else size * n, n)
+                bandwidths.append(Ceiling(level, size, rate, n))
+                stage.advance()
+        peaks = tuple(Peak(n, _peak(n)) for n in counts)
+    return tuple(bandwidths), peaks
 
 
 def _best(call: Callable[[], None], amount: float) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.cpu_launch import BoundKernel
 from gpujit.passes.analysis.effects import entry_of
-from gpujit.profiler.costs import bytes_of, expanded, flops_of
+from gpujit.profiler.costs import bytes_of, expanded, flat, flops_of
 from gpujit.profiler.data import (
     COMPUTE,
     MEMORY,
@@ -146,7 +146,7 @@ def _python_nodes(plan: StaticPlan) -> dict[tuple[str, int, int], list[Node]]:
 def _step(plan: StaticPlan, position: int, nodes: Sequence[Node], inputs: Sequence[Value]) -> StepProfile:
     node = nodes[-1]
     moved = bytes_of(inputs, node.outputs, nodes)
-    tensors = [t for v in inputs if (t := tensor_of(v, plan.names.get(v, ""))) is not None]
+    tensors = [t for v in flat(inputs) if (t := tensor_of(v, plan.names.get(v, ""))) is not None]
     results = [t for v in node.outputs if (t := tensor_of(v, plan.names.get(v, ""))) is not None]
     return StepProfile(
         number=0,

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 # Steps shown of a profile, the longest first.
 MOST_STEPS, MOST_GROUPS = 25, 15
+# Columns where there is no terminal.
+WIDTH = 160
 
 
-def profile_text(profile: Profile, width: int = 120, most: int = MOST_STEPS) -> str:
+def profile_text(profile: Profile, width: int = WIDTH, most: int = MOST_STEPS) -> str:
     """The profile as tables of at most ``width`` columns, without colours or anything that steers a terminal."""
     from rich.console import Console
 
@@ -95,8 +97,8 @@ def _steps(profile: Profile, most: int) -> RenderableType:
             "" if step.fraction is None or step.bound == OVERHEAD else f"{step.fraction:.0%}",
             step.bound,
             _title(step),
-            step.place.module,
-            step.place.original or step.place.archive,
+            _end(step.place.module, 28),
+            _end(step.place.original or step.place.archive, 34),
         )
         table.add_row(*(Text(safe(c)) for c in cells))
     if len(rows) > most:
@@ -105,9 +107,14 @@ def _steps(profile: Profile, most: int) -> RenderableType:
     return table
 
 
+def _end(text: str, width: int) -> str:
+    """The end of a path, where names tell more."""
+    return text if len(text) <= width else f"…{text[1 - width :]}"
+
+
 def _title(step: StepProfile) -> str:
     group = "" if step.group is None else f"group {step.group}: "
-    tier = "" if step.tier.startswith("native") else f"[{step.tier}] "
+    tier = "" if step.tier.startswith(("native", "call")) else f"[{step.tier}] "
     return f"{tier}{group}{step.label}"
 
 
