@@ -167,6 +167,10 @@ def test_paper_is_light_and_shows_everything(browser: Any, tmp_path: Path) -> No
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert page.is_visible("#group-0 pre") and not page.is_visible("nav") and not page.is_visible("#theme")
         assert min(contrasts(page))[0] >= LEAST_CONTRAST
+        # A4 has some 720 pixels between its margins.
+        page.set_viewport_size({"width": 720, "height": 1000})
+        wide = "Array.from(document.querySelectorAll('.scroll')).filter(e => e.scrollWidth > e.clientWidth + 1)"
+        assert page.evaluate(f"{wide}.map(e => e.textContent.trim().slice(0, 40))") == []
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.get_attribute("#group-0", "open") is None
         assert page.pdf().startswith(b"%PDF")
