@@ -1,4 +1,4 @@
-"""``gpujit profile FILE``: where time and memory of calls go, step by step, fused against unfused; reports and traces."""
+"""``gpujit profile FILE``: where time and memory of calls go, step by step, fused against unfused; also as files."""
 
 from __future__ import annotations
 

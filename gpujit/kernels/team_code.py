@@ -362,7 +362,8 @@ wake:
   br label %go
 go:
   {note}
-  call void @steps(ptr %team, ptr %functions.given, ptr %blocks.given, i64 %count.given, i64 %start, i64 0, i64 %size{row})
+  call void @steps(ptr %team, ptr %functions.given, ptr %blocks.given, i64 %count.given, i64 %start, i64 0,
+    i64 %size{row})
   {end}
   store atomic i32 0, ptr %open seq_cst, align 4
   br label %leaving

@@ -1,8 +1,8 @@
 """Taking the time between native steps, inside the loop that runs them: a count of the processor's clock for each.
 
-``run_timed`` is the team's ``run`` with a look at the clock after each step. The two words before the blocks it is given
-are addresses in a table of int64: where rows of times end, and where the next row goes. A row has a count for the start
-and one after each step. When there is no room for another row, the last one is written over.
+``run_address`` is that of the team's ``run`` with a look at the clock after each step. The two words before the blocks
+it is given are addresses in a table of int64: where rows of times end, and where the next row goes. A row has a count
+for the start and one after each step. When there is no room for another row, the last one is written over.
 
 Off costs nothing: these are functions of their own, compiled when a profile is first taken.
 """

@@ -12,7 +12,7 @@ import numpy as np
 import gpujit
 from gpujit.fuser.tensors import bytes_of, is_tensor
 from gpujit.ir.arrays import describe as describe_value
-from gpujit.ir.graph import Graph, Node
+from gpujit.ir.graph import Graph
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.kernels import supply
 from gpujit.profiler.costs import expanded
@@ -234,7 +234,11 @@ def _group(described: Described, step: StepProfile) -> GroupProfile:
 
 
 def _refusals(plan: Plan | None, tiers: Sequence[Tier]) -> list[Refusal]:
-    found = [] if plan is None else [Refusal(cut(r.node.kind), place_of(r.node), cut(r.reason)) for r in plan.fused.refusals]
+    found = (
+        []
+        if plan is None
+        else [Refusal(cut(r.node.kind), place_of(r.node), cut(r.reason)) for r in plan.fused.refusals]
+    )
     found += [Refusal(cut(t.label), place_of(t.node), cut(t.reason)) for t in tiers if t.reason and t.name in _LOWER]
     # The same reason is told once for each operator and line.
     return list(dict.fromkeys(found))
@@ -267,7 +271,7 @@ def _events(
             continue
         at = number.get(span.number)
         if at is not None:
-            call = max(int(np.searchsorted(starts, span.start, "right")) - 1, 0)
+            of = max(int(np.searchsorted(starts, span.start, "right")) - 1, 0)
             seconds = max(span.end - span.start, 0.0) / 1e9
-            found.append(Event(steps[at].label, "steps", (span.start - begin) / 1e9, seconds, call, at))
+            found.append(Event(steps[at].label, "steps", (span.start - begin) / 1e9, seconds, of, at))
     return tuple(found), max(0, total - len(found)) if total > MAX_EVENTS else 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import Token
 from functools import cache, cached_property
 from itertools import islice, pairwise
@@ -21,7 +20,7 @@ from gpujit.profiler.assemble import (
     kernels_asked,
     planned_profile,
 )
-from gpujit.profiler.data import Machine, Profile
+from gpujit.profiler.data import Profile
 from gpujit.profiler.files import save_json
 from gpujit.profiler.graphs import graph_text
 from gpujit.profiler.machine import machine
@@ -145,10 +144,7 @@ class Profiler:
     @property
     def calls(self) -> list[Call]:
         """The calls seen, the first ones of very many."""
-        return [
-            Call(_name(t), t, start, end, failed)
-            for t, start, end, failed in islice(self._each(), MAX_CALLS)
-        ]
+        return [Call(_name(t), t, start, end, failed) for t, start, end, failed in islice(self._each(), MAX_CALLS)]
 
     @property
     def count(self) -> int:
@@ -179,7 +175,6 @@ class Profiler:
         """
         if self._token is not None:
             raise ArgumentError("a profile is there after its block")
-        here = machine(self._ceilings)
         found = []
         all_calls = self.calls
         planned: list[tuple[float, float]] = []
@@ -192,26 +187,28 @@ class Profiler:
             planned += [run for a in arenas for run in a.recorder.runs]
             owner = self._owner(runner)
             executor, plan = owner if owner is not None else (None, None)
-            profile, _ = planned_profile(
-                file=_file(self._target_of(arena)),
-                executor=executor,
-                plan=plan,
-                runner=runner,
-                arena=arena,
-                calls=all_calls,
-                inputs=() if plan is None else specialised_inputs(plan),
-                machine=here,
-                cache=self._asked,
-                lost=others,
-            )
+            # With as many threads as its plans have.
+            with nullcontext() if executor is None else executor.settings():
+                profile, _ = planned_profile(
+                    file=_file(self._target_of(arena)),
+                    executor=executor,
+                    plan=plan,
+                    runner=runner,
+                    arena=arena,
+                    calls=all_calls,
+                    inputs=() if plan is None else specialised_inputs(plan),
+                    machine=machine(self._ceilings),
+                    cache=self._asked,
+                    lost=others,
+                )
             found.append(profile)
-        found += self._interpreted(all_calls, planned, here)
+        found += self._interpreted(all_calls, planned)
         # The times are in the profiles now.
         self._arenas.clear()
         self._idle.clear()
         return tuple(found)
 
-    def _interpreted(self, calls_made: list[Call], planned: list[tuple[float, float]], here: Machine) -> list[Profile]:
+    def _interpreted(self, calls_made: list[Call], planned: list[tuple[float, float]]) -> list[Profile]:
         """Profiles of calls in which no planned graph ran."""
         by_name: dict[tuple[str, int], list[Call]] = {}
         planned.sort()
@@ -228,7 +225,7 @@ class Profiler:
                 reason=_why(calls[0].target),
                 calls=calls,
                 inputs=(),
-                machine=here,
+                machine=machine(self._ceilings),
                 cache=self._asked,
                 graphs=_graphs_of(calls[0].target),
             )

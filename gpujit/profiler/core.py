@@ -147,7 +147,9 @@ class _Session:
                 stage.advance()
         profiler = Profiler(ceilings=False, samples=False)
         steady = self.steady(rounds, profiler)
-        here = machine(ceilings)
+        with self.executor.settings():
+            # With as many threads as the plan has.
+            here = machine(ceilings)
         # Warming up may have changed what the plan assumed.
         plan = self.executor.plan_for(self.values)
         runner = None if plan is None else plan.runner
@@ -204,7 +206,8 @@ class _Session:
         except GpujitError:
             # There is no plan without fusion, so nothing to compare with.
             return profile
-        fused, unfused = [], []
+        fused: list[float] = []
+        unfused: list[float] = []
         with Stage("time without fusion", rounds) as stage:
             for k in range(rounds):
                 sides = [(runner, fused), (other, unfused)]

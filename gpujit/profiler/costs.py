@@ -45,7 +45,7 @@ def expanded(nodes: Iterable[Node]) -> list[Node]:
     found: list[Node] = []
     for node in nodes:
         inner = node.attributes.get(SUBGRAPH)
-        found += [n for n in inner.all_nodes()] if isinstance(inner, Graph) else [node]
+        found += inner.all_nodes() if isinstance(inner, Graph) else [node]
     return [n for n in found if n.kind not in _FREE]
 
 

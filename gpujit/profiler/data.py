@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from statistics import median, quantiles
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from gpujit.static_runtime.report import MemoryReport
 from gpujit.support.errors import ArgumentError
@@ -411,13 +411,11 @@ def profile_from_json(data: Any) -> Profile:
         raise ArgumentError("this is no profile: it lacks the format 'gpujit-profile'")
     if data.get("version") != VERSION:
         raise ArgumentError(f"a profile of version {data.get('version')!r} cannot be read; this reads {VERSION}")
-    return _read(Profile, data, "profile")
+    found: Profile = _read(Profile, data, "profile")
+    return found
 
 
-_T = TypeVar("_T")
-
-
-def _read(kind: type[_T], data: Any, where: str) -> _T:
+def _read(kind: Any, data: Any, where: str) -> Any:
     """A dataclass from a dict. Raises ArgumentError that says where the fault lies."""
     if not isinstance(data, dict):
         raise ArgumentError(f"{where}: expected an object, found {type(data).__name__}")
@@ -429,9 +427,9 @@ def _read(kind: type[_T], data: Any, where: str) -> _T:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind)
-    return {f.name: hints[f.name] for f in fields(kind)}  # type: ignore[arg-type]  # dataclasses alone come here
+    return {f.name: hints[f.name] for f in fields(kind)}
 
 
 def _value(hint: Any, data: Any, where: str) -> Any:
@@ -445,7 +443,7 @@ def _value(hint: Any, data: Any, where: str) -> Any:
             raise ArgumentError(f"{where}: expected a list, found {type(data).__name__}")
         return tuple(_value(get_args(hint)[0], v, f"{where}[{i}]") for i, v in enumerate(data))
     if is_dataclass(hint):
-        return _read(hint, data, where)  # type: ignore[arg-type]  # it is a class
+        return _read(hint, data, where)
     if hint is float and type(data) is int:
         return float(data)
     if type(data) is not hint:

@@ -1,4 +1,4 @@
-"""Fused against unfused: each step of several operators, and the same operators one by one, on the same data in turn."""
+"""Fused against unfused: each step of several operators, and these operators one by one, on the same data in turn."""
 
 from __future__ import annotations
 

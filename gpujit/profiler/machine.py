@@ -7,7 +7,6 @@ machine does only makes them smaller.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os

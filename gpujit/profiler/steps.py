@@ -80,7 +80,7 @@ def describe(runner: PlannedGraph, plan: StaticPlan, reasons: Mapping[Node, str]
             continue
         instruction = plan.code.instructions[k]
         what = instruction[1] if len(instruction) > 1 else None
-        if isinstance(what, Segment) or not callable(what) and not isinstance(what, OutStep):
+        if isinstance(what, Segment) or (not callable(what) and not isinstance(what, OutStep)):
             continue
         source, call = plan.code.places[k]
         matching = waiting[kind, id(source), id(call)]

@@ -47,7 +47,9 @@ def _head(profile: Profile) -> list[str]:
     lines.append(f"a call takes {_spread(profile.steady)}, {_spread(profile.watched)} while steps are timed")
     if profile.speedup is not None and profile.unfused is not None:
         r = profile.speedup
-        lines.append(f"without fusion {_spread(profile.unfused)}: {r.median:.2f} times (from {r.low:.2f} to {r.high:.2f})")
+        lines.append(
+            f"without fusion {_spread(profile.unfused)}: {r.median:.2f} times (from {r.low:.2f} to {r.high:.2f})"
+        )
     if profile.interpreted is not None:
         lines.append(f"on the interpreter {_spread(profile.interpreted)}")
     if profile.memory is not None:
@@ -58,7 +60,7 @@ def _head(profile: Profile) -> list[str]:
 
 def _machine(profile: Profile) -> list[str]:
     m = profile.machine
-    line = f"{safe(m.processor)}, {m.threads} threads"
+    line = f"{safe(m.processor)}, {m.threads} thread{'' if m.threads == 1 else 's'}"
     lines = [line]
     if m.bandwidths and m.peaks:
         rates = ", ".join(f"{b.level} {bytes_text(b.bandwidth)}/s" for b in m.bandwidths if b.threads == m.threads)
@@ -103,7 +105,9 @@ def _steps(profile: Profile, most: int) -> RenderableType:
         table.add_row(*(Text(safe(c)) for c in cells))
     if len(rows) > most:
         rest = sum(s.seconds.median for s in rows[most:])
-        table.add_row(Text(time_text(rest)), Text(f"{rest / total:.1%}"), *[Text("")] * 5, Text(f"{len(rows) - most} more"))
+        table.add_row(
+            Text(time_text(rest)), Text(f"{rest / total:.1%}"), *[Text("")] * 5, Text(f"{len(rows) - most} more")
+        )
     return table
 
 
@@ -122,7 +126,13 @@ def _groups(profile: Profile) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold", title="fused against its operators one by one", title_justify="left")
+    table = Table(
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        title="fused against its operators one by one",
+        title_justify="left",
+    )
     for name, justify in (
         ("group", "right"), ("fused", "right"), ("±", "right"), ("unfused", "right"), ("±", "right"),
         ("speed-up", "right"), ("saves", "right"), ("operators", "left"),

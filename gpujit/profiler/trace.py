@@ -99,5 +99,3 @@ def _facts(step: StepProfile) -> dict[str, Any]:
 
 def _short(text: str) -> str:
     return text if len(text) <= MAX_NAME else f"{text[: MAX_NAME - 1]}…"
-
-

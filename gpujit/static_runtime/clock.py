@@ -88,14 +88,14 @@ class Taken:
         """Seconds of each run between its steps: instructions that call nothing, getting in and out of native runs."""
         whole = (self.runs[:, 1] - self.runs[:, 0]) / 1e9
         left: np.ndarray = whole - self.entering - self.leaving - self.seconds.sum(axis=1)
-        return np.maximum(left, 0.0)
+        return left.clip(min=0.0)
 
 
 class Recorder:
     """Takes down when the runs of one arena, and the steps in them, began and ended.
 
-    ``marks`` has the start and end of each run, in nanoseconds, one behind the other: numbers alone, since the collector
-    of garbage looks at everything else. It has those of runs alone that raised nothing.
+    ``marks`` has the start and end of each run that raised nothing, in nanoseconds, one behind the other: numbers,
+    since the collector of garbage looks at everything else.
     """
 
     def __init__(self, plan: StaticPlan) -> None:
@@ -156,12 +156,12 @@ class Recorder:
         first, last = np.full(kept, np.inf), np.full(kept, -np.inf)
         for number, rows in segments.items():
             of, inside = _run_of(runs, rows[:, 0])
-            columns = [column[s.position] for s in self.plan.segments[number].steps]
+            columns = np.array([column[s.position] for s in self.plan.segments[number].steps], np.int64)
             np.add.at(seconds, (of[inside, None], columns), np.diff(rows[inside], axis=1) / 1e9)
             np.minimum.at(first, of[inside], rows[inside, 0])
             np.maximum.at(last, of[inside], rows[inside, -1])
         of, inside = _run_of(runs, calls[:, 1])
-        columns = [column[int(n)] for n in calls[inside, 0]]
+        columns = np.array([column[int(n)] for n in calls[inside, 0]], np.int64)
         np.add.at(seconds, (of[inside], columns), (calls[inside, 2] - calls[inside, 1]) / 1e9)
         np.minimum.at(first, of[inside], calls[inside, 1])
         np.maximum.at(last, of[inside], calls[inside, 2])

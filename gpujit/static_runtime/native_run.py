@@ -35,7 +35,7 @@ class NativeRun:
         self._functions = address_of(runtime.plan.functions) + 8 * first
         self._blocks = address_of(runtime.block_addresses) + 8 * first
         self._count = len(segment.steps)
-        self._run = runtime.team.run
+        self._run: Any = runtime.team.run
         if runtime.recorder is not None:
             track = runtime.recorder.track(segment.number, words_at(self._blocks, self._count))
             self._blocks, self._run = track.blocks, team_run(ticks.run_address())

@@ -145,7 +145,8 @@ class Arena:
             elif isinstance(what, OutStep):
                 bound = self._out_step(what)
             if self.recorder is not None and instruction[0] in _CALLS and not isinstance(what, Segment):
-                bound = self.recorder.timed(-1 - number, bound or what)
+                called: Callable[..., Any] = bound or what  # type: ignore[assignment]  # such instructions have a function
+                bound = self.recorder.timed(-1 - number, called)
             if bound is not None:
                 instruction = (instruction[0], bound, *instruction[2:])
             instructions.append(instruction)

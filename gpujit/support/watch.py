@@ -1,4 +1,4 @@
-"""Who watches what runs in a block of a program: a profiler, which sees calls of modules and lends arenas that keep time.
+"""Who watches what runs in a block of a program: a profiler, which sees calls and lends arenas that keep time.
 
 Two variables, each asked once a call: one where a module is called, one where a planned graph takes an arena.
 """
