@@ -237,7 +237,7 @@ def test_what_a_notebook_shows(classifier: gpujit.ScriptModule) -> None:
 
 
 def test_big_graphs_are_folded_in_a_notebook() -> None:
-    graph = many(2000)
+    graph = many(1000)
     shown = checked(graph_html(graph))
     assert "folded to" in shown and "characters more" in shown and len(shown) < 200_000
     found = plot.graph(graph)
