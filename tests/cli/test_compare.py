@@ -141,6 +141,7 @@ def test_bounds_decide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         ([MLP, "none.pt", "2x8"], 3, "there is no such file"),
         (["none.pt", "2x8"], 3, "there is no such file"),
         ([MLP, "2x9"], 4, "aten::linear"),
+        ([MLP, MLP, "2x9"], 4, "mlp.pt: aten::linear"),
         ([MLP, "2x8", "--method", "other"], 2, "the model has no method 'other'"),
     ],
 )
