@@ -36,9 +36,8 @@ def test_nobody_need_listen() -> None:
 
 def test_a_listener_is_told_of_what_begins_and_ends_also_by_an_error() -> None:
     notes = Notes()
-    with listening(notes):
-        with pytest.raises(ValueError, match="broken"), Stage("outer"), Stage("inner"):
-            raise ValueError("broken")
+    with listening(notes), pytest.raises(ValueError, match="broken"), Stage("outer"), Stage("inner"):
+        raise ValueError("broken")
     with Stage("unheard"):
         pass
     assert notes.told == [("began", "outer"), ("began", "inner"), ("ended", "inner"), ("ended", "outer")]
