@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 from typing import Any
 
 from gpujit import __version__
@@ -87,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(arguments, e, EXIT_LOAD)
     except GpujitError as e:
         return _report(arguments, e, EXIT_RUN)
+    except MemoryError as e:
+        return _report(arguments, GpujitError(f"there is no memory for it: {e}", code="memory"), EXIT_RUN)
     except BrokenPipeError:
         # The reader of our output (such as head) has gone.
         _drop_output()
@@ -103,15 +106,20 @@ def _run(arguments: argparse.Namespace) -> int:
     # Only now: what --help needs is little.
     from gpujit.cli import notices, progress
 
+    for stream in (sys.stdout, sys.stderr):
+        # Names from files may hold characters that the terminal's encoding lacks.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     with notices.shown(arguments.quiet), progress.shown(arguments.quiet):
         code: int = arguments.execute(arguments)
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     return code
 
 
 def _drop_output() -> None:
     """Keep the interpreter from writing what is left, and complaining, at exit."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

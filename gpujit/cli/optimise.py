@@ -72,11 +72,12 @@ def execute(arguments: argparse.Namespace) -> int:
     found: list[Difference] = []
     if values or not _required(method):
         given = _converted(values, arguments.dtype)
-        wanted = _converted(called(_call(module, method.name), values, arguments.seed), arguments.dtype)
-        for name, copy in (("", frozen), ("loaded: ", api.load(data, map_location="cpu"))):
-            with Stage("check"):
+        with Stage("check", 3) as stage:
+            wanted = _converted(called(_call(module, method.name), values, arguments.seed), arguments.dtype)
+            for name, copy in (("", frozen), ("loaded: ", api.load(data, map_location="cpu"))):
+                stage.advance()
                 got = _converted(called(_call(copy, method.name), given, arguments.seed), arguments.dtype)
-            found += [replace(d, output=name + d.output) for d in differences(got, wanted, bounds)]
+                found += [replace(d, output=name + d.output) for d in differences(got, wanted, bounds)]
     is_fine = all(d.is_fine for d in found)
     before, nodes = os.path.getsize(arguments.file), _nodes(module, method.name)
     if is_fine:

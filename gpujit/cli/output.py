@@ -43,7 +43,7 @@ def time_text(seconds: float) -> str:
 def is_terminal() -> bool:
     """Whether standard output is a terminal that can show more than plain text."""
     try:
-        return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     except ValueError:
         # It is closed.
         return False
