@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${1:-python3}
 export OMP_NUM_THREADS=1
-"$python" -m pytest -q tests/kernels/test_cuda_render.py tests/kernels/test_cuda_intrinsics.py
+"$python" -m pytest -q tests/kernels/test_cuda_render.py tests/kernels/test_cuda_intrinsics.py tests/kernels/test_cuda_cache.py
 "$python" ci/check_cuda_kernels.py --self-test
 "$python" ci/check_cuda_kernels.py --vocabulary
 "$python" ci/check_cuda_kernels.py

@@ -18,22 +18,13 @@ from typing import Any
 from numba.cuda import compiler as numba_compiler
 from numba.cuda import types as numba_types
 
+from gpujit.kernels.cuda_cache import Compiled as Compiled
 from gpujit.kernels.cuda_launch import load_source
 from gpujit.support.errors import InternalError
 
 # Numba has no description of these for type checkers.
 types: Any = numba_types
 compiler: Any = numba_compiler
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """Machine code for one kind of GPU."""
-
-    # The entry's name has a number of this process in it, so it belongs to the code.
-    name: str
-    cubin: bytes
-    seconds: float
 
 
 @dataclass(frozen=True)
