@@ -261,12 +261,12 @@ def prepare(
             raise
     results: list[Compiled | InternalError] = []
     for k, key in enumerate(keys):
-        fault = found[key].exception()
+        problem = found[key].exception()
         if progress is not None and (key not in mine or first[key] != k):
-            progress(k, SHARED if fault is None else REFUSED)
-        if fault is not None and not isinstance(fault, InternalError):
-            raise fault
-        results.append(found[key].result() if fault is None else fault)
+            progress(k, SHARED if problem is None else REFUSED)
+        if problem is not None and not isinstance(problem, InternalError):
+            raise problem
+        results.append(found[key].result() if problem is None else problem)
     return results
 
 
