@@ -88,13 +88,14 @@ def of_group(lowered: Lowered, inputs: Sequence[Place], outputs: Sequence[Place]
 def of_copy(source: Place, target: Place) -> Request | None:
     """What a copy of a tensor asks for."""
     try:
-        return request(_copy_program(source.dtype, len(source.shape)), [source], [target], source.shape)
+        return request(copy_program(source.dtype, len(source.shape)), [source], [target], source.shape)
     except (TileError, RecordError):
         return None
 
 
 @lru_cache(maxsize=256)
-def _copy_program(dtype: np.dtype, rank: int) -> TileProgram:
+def copy_program(dtype: np.dtype, rank: int) -> TileProgram:
+    """A program that copies each element. Raises TileError and RecordError for dtypes that kernels do not take."""
     build = Builder(rank)
     at = [dim(d) for d in range(rank)]
     build.store(build.output(dtype, rank), at, build.load(build.input(dtype, rank), at))

@@ -1,0 +1,118 @@
+"""Runs steps on a GPU without one: launches in Numba's simulator, calls of libraries through NumPy."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gpujit.kernels.launches import FLAGS, SCRATCH, Address, Convolution, DeviceStep, Gemm, Launch, Matrix
+from gpujit.ops import table
+
+SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+_CTYPE = {"bool": np.uint8}
+
+
+class Memory:
+    """The bytes of each array; an address is an array and a place in it."""
+
+    def __init__(self, step: DeviceStep, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+        arrays = [*operands, *results, *(x.copy() for x in step.constants)]
+        self.bytes: dict[int, np.ndarray] = {k: bytes_of(x) for k, x in enumerate(arrays)}
+        self.bytes[SCRATCH] = np.full(step.scratch, 0xC5, np.uint8)
+        self.flags = np.zeros(len(step.checks), np.int32)
+        self.bytes[FLAGS] = self.flags.view(np.uint8)
+
+    def elements(self, at: Address, dtype: Any) -> np.ndarray:
+        """What lies from an address on."""
+        found = self.bytes[at.array][at.offset :]
+        return found[: len(found) // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize].view(dtype)
+
+    def matrix(self, m: Matrix, batches: int, dtype: np.dtype) -> np.ndarray:
+        """The matrices as a view."""
+        flat = self.elements(m.at, dtype)
+        assert m.row == 1 or m.column == 1 or 1 in (m.rows, m.columns), m
+        last = (batches - 1) * m.batch + (m.rows - 1) * m.row + (m.columns - 1) * m.column
+        assert 0 <= last < len(flat), m
+        size = dtype.itemsize
+        steps = (m.batch * size, m.row * size, m.column * size)
+        return np.lib.stride_tricks.as_strided(flat, (batches, m.rows, m.columns), steps)
+
+
+def bytes_of(x: np.ndarray) -> np.ndarray:
+    """The memory of an array that begins at its first element and has no negative strides, as bytes."""
+    assert all(s >= 0 for s in x.strides)
+    length = sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)) + x.itemsize if x.size else 0
+    return np.lib.stride_tricks.as_strided(x.ravel()[:1].view(np.uint8) if not x.size else _bytes(x), (length,), (1,))
+
+
+def _bytes(x: np.ndarray) -> np.ndarray:
+    return np.lib.stride_tricks.as_strided(x, (1,), (x.itemsize,)).view(np.uint8)
+
+
+def run_step(step: DeviceStep, operands: Sequence[np.ndarray], results: Sequence[np.ndarray], blocks: int = 2) -> str:
+    """Run all calls of a step; the message of a check that failed, else an empty text."""
+    memory = Memory(step, operands, results)
+    for call in step.calls:
+        if isinstance(call, Launch):
+            _launch(call, memory, blocks)
+        elif isinstance(call, Gemm):
+            _gemm(call, memory)
+        else:
+            _convolution(call, memory)
+    return step.checks[int(memory.flags.argmax())] if memory.flags.any() else ""
+
+
+def _launch(call: Launch, memory: Memory, blocks: int) -> None:
+    assert SIMULATED, "launches need the simulator"
+    assert len(call.arguments) == len(call.kernel.arguments)
+    pointer = importlib.import_module("gpujit.kernels.cuda_simulated").Pointer
+    function = importlib.import_module("gpujit.kernels.cuda_launch").simulated(call.kernel.source)
+    arguments: list[Any] = []
+    for x, name in zip(call.arguments, call.kernel.arguments, strict=True):
+        if isinstance(x, Address):
+            assert name.startswith("*")
+            dtype = np.dtype(name[1:])
+            assert not x.offset % dtype.itemsize
+            whole = memory.elements(Address(x.array, x.offset % dtype.itemsize), dtype)
+            arguments.append(pointer(whole, x.offset // dtype.itemsize))
+        else:
+            assert x.type == name
+            arguments.append(np.dtype(name).type(x.value))
+    function[min(call.grid, blocks), call.kernel.block](*arguments)  # type: ignore[index]
+
+
+def _gemm(call: Gemm, memory: Memory) -> None:
+    wide = np.float64 if call.dtype == np.float64 else np.float32
+    a, b, out = (memory.matrix(m, call.batches, call.dtype) for m in (call.a, call.b, call.out))
+    assert a.shape[2] == b.shape[1] and out.shape[1:] == (a.shape[1], b.shape[2])
+    result = call.alpha * (a.astype(wide) @ b.astype(wide))
+    if call.beta:
+        result = result + call.beta * out.astype(wide)
+    if call.bias is not None:
+        result = result + memory.elements(call.bias, call.dtype)[: out.shape[2]].astype(wide)
+    if call.ending == "relu":
+        result = np.maximum(result, 0)
+    elif call.ending:
+        gelu = table.by_full_name("aten::gelu")
+        assert gelu is not None and call.ending == "gelu"
+        result = gelu.kernel(np)(result, "none")
+    out[...] = result.astype(call.dtype)
+
+
+def _convolution(call: Convolution, memory: Memory) -> None:
+    def whole(at: Address, shape: tuple[int, ...]) -> np.ndarray:
+        return memory.elements(at, call.dtype)[: int(np.prod(shape))].reshape(shape)
+
+    rank = len(call.x_shape) - 2
+    op = table.by_full_name(f"aten::conv{rank}d")
+    assert op is not None
+    bias = None if call.bias is None else whole(call.bias, call.weight_shape[:1])
+    found = op.kernel(np)(
+        whole(call.x, call.x_shape), whole(call.weight, call.weight_shape), bias,
+        list(call.stride), list(call.padding), list(call.dilation), call.groups,
+    )  # fmt: skip
+    whole(call.out, call.out_shape)[...] = found
