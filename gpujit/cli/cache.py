@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from typing import Any
 
-from gpujit.cli.output import size_text, table
+from gpujit.cli.output import print_json, safe, size_text, table
 from gpujit.kernels import cache
 from gpujit.kernels.cache_files import unsafe
 from gpujit.kernels.cuda_cache import architecture_of, heading_of
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
 
-NAME = "cache"
-HELP = "show or remove the compiled kernels kept on disk"
+DESCRIPTION = """Show or remove the compiled kernels that are kept on disk, so that a later process compiles nothing.
+GPUJIT_CACHE_DIR names another folder, GPUJIT_CACHE_LIMIT another limit, and GPUJIT_CACHE=0 keeps none."""
 EXAMPLES = """examples:
   gpujit cache where
   gpujit cache ls
@@ -40,7 +39,10 @@ def execute(arguments: argparse.Namespace) -> int:
     """Do it. Raises ArgumentError for a folder that is none, OSError for what cannot be removed."""
     action = {"ls": _list, "clear": _clear, "where": _where}[arguments.action]
     found, text = action(_store())
-    print(json.dumps(found) if arguments.json else text)
+    if arguments.json:
+        print_json(found)
+    else:
+        print(text)
     return 0
 
 
@@ -63,7 +65,7 @@ def _list(store: cache.Store) -> tuple[Any, str]:
         for e in entries
     ]
     if not rows:
-        return rows, f"no kernels in {store.folder}"
+        return rows, f"no kernels in {safe(str(store.folder))}"
     now = time.time()
     lines = [
         (e.key[:12], r["kind"], size_text(e.size), _age(now - e.used), r["what"])
@@ -113,7 +115,7 @@ def _clear(store: cache.Store) -> tuple[Any, str]:
     if fault:
         raise ArgumentError(fault)
     count, size = store.clear()
-    text = f"removed {count} entr{'y' if count == 1 else 'ies'} ({size_text(size)}) from {store.folder}"
+    text = f"removed {count} entr{'y' if count == 1 else 'ies'} ({size_text(size)}) from {safe(str(store.folder))}"
     return {"folder": str(store.folder), "removed": count, "bytes": size}, text
 
 
@@ -125,9 +127,9 @@ def _where(store: cache.Store) -> tuple[Any, str]:
         "folder": str(store.folder), "enabled": bool(config.cache), "entries": len(entries), "bytes": size,
         "limit": store.limit, "problem": fault or None,
     }  # fmt: skip
-    lines = [str(store.folder), f"{len(entries)} entries, {size_text(size)} of at most {size_text(store.limit)}"]
+    lines = [safe(str(store.folder)), f"{len(entries)} entries, {size_text(size)} of at most {size_text(store.limit)}"]
     if not config.cache:
         lines.append("switched off: GPUJIT_CACHE is 0")
     if fault:
-        lines.append(f"not used: {fault}")
+        lines.append(f"not used: {safe(fault)}")
     return found, "\n".join(lines)

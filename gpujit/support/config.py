@@ -93,6 +93,7 @@ class Settings:
     cache_limit: int = _switch(
         "GPUJIT_CACHE_LIMIT", 256 << 20, "bytes (or 64k, 256M, 1G) of compiled kernels that are kept on disk", _bytes
     )
+    progress: bool = _switch("GPUJIT_PROGRESS", True, "show progress of commands that take over a second")
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
