@@ -28,6 +28,7 @@ from gpujit.kernels.tile import NotRendered
 from gpujit.support import background
 from gpujit.support.config import config
 from gpujit.support.errors import InternalError
+from gpujit.support.progress import Stage
 from gpujit.support.threads import thread_count
 
 # Kernels for each worker that is started: about what one process compiles while another one starts.
@@ -99,15 +100,21 @@ def build_all(nests: Sequence[Nest], names: Sequence[str]) -> list[Built | Inter
 
 def run_all(tasks: Sequence[tuple[Any, ...]], kind: Kind, done: Done | None = None) -> list[Built | InternalError]:
     """What ``build`` of the kind makes of each task; in the place of one that cannot be built, the reason."""
-    count = worker_count(len(tasks), kind.each)
-    if count:
-        return _Batch(tasks, kind, done).run(count)
-    found = []
-    for k, task in enumerate(tasks):
-        found.append(_attempt(kind, task))
-        if done is not None:
-            done(k, found[-1])
-    return found
+    with Stage("compile kernels", len(tasks)) as stage:
+
+        def tell(k: int, result: Built | InternalError) -> None:
+            if done is not None:
+                done(k, result)
+            stage.advance()
+
+        count = worker_count(len(tasks), kind.each)
+        if count:
+            return _Batch(tasks, kind, tell).run(count)
+        found = []
+        for k, task in enumerate(tasks):
+            found.append(_attempt(kind, task))
+            tell(k, found[-1])
+        return found
 
 
 def worker_count(kernels: int, each: int = KERNELS_PER_WORKER) -> int:
@@ -135,7 +142,7 @@ def _attempt(kind: Kind, task: tuple[Any, ...]) -> Built | InternalError:
 class _Batch:
     """Kernels being built; the list is taken from both ends."""
 
-    def __init__(self, tasks: Sequence[tuple[Any, ...]], kind: Kind, done: Done | None) -> None:
+    def __init__(self, tasks: Sequence[tuple[Any, ...]], kind: Kind, done: Done) -> None:
         self.tasks, self.kind, self.done = tasks, kind, done
         self.results: dict[int, Built | InternalError] = {}
         self.waiting = deque(range(len(tasks)))
@@ -177,8 +184,7 @@ class _Batch:
             is_first = k not in self.results
             if is_first:
                 self.results[k] = found
-                if self.done is not None:
-                    self.done(k, found)
+                self.done(k, found)
             self.changed.notify_all()
         return is_first
 
