@@ -1,0 +1,199 @@
+"""Operators as steps on a GPU beside the interpreter: which there are, and what they compute, through the simulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpujit.ir import types as T
+from gpujit.ir.dtypes import BFLOAT16, code_of
+from gpujit.ir.graph import Graph, Node, Value
+from gpujit.kernels.launches import Convolution, DeviceStep, Gemm, Launch
+from gpujit.ops import table
+from gpujit.passes.nodes import infer_types
+from gpujit.static_runtime.device_makers import device_step
+from gpujit.static_runtime.places import Place, contiguous, facts_of
+from tests.static_runtime.device_help import SIMULATED, run_step
+from tests.static_runtime.help import f32, run_graph
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 2e-2}
+
+
+def graph_of(name: str, arguments: list[Any]) -> tuple[Graph, Node, list[np.ndarray]]:
+    """A graph of one operator whose arrays, those in lists too, are inputs."""
+    op = table.by_full_name(name)
+    assert op is not None
+    graph, given = Graph("device"), []
+
+    def add(x: np.ndarray) -> Value:
+        given.append(x)
+        return graph.add_input(T.TensorType(code_of(x.dtype), x.shape))
+
+    inputs = []
+    for x, argument in zip(arguments, op.schema.arguments, strict=True):
+        if isinstance(x, np.ndarray):
+            inputs.append(add(x))
+        elif isinstance(x, list) and x and isinstance(x[0], np.ndarray):
+            items = Node("prim::ListConstruct", [add(y) for y in x])
+            items.add_output(T.ListType(T.TENSOR))
+            graph.block.append(items)
+            inputs.append(items.output)
+        else:
+            inputs.append(graph.constant(x, T.NONE if x is None else argument.type))
+    node = Node(op.name, inputs)
+    node.schema = op.schema
+    graph.block.append(node)
+    for _ in op.schema.returns:
+        node.add_output()
+    for value, found in zip(node.outputs, infer_types(node, op), strict=True):
+        value.type = found
+        graph.add_output(value)
+    return graph, node, given
+
+
+def step_for(
+    name: str, arguments: list[Any], **options: Any
+) -> tuple[DeviceStep, list[np.ndarray], list[np.ndarray], Any] | None:
+    """The step of an operator, its operands, empty results, and what the interpreter gives."""
+    graph, node, given = graph_of(name, arguments)
+    arrays = dict(zip(graph.inputs, given, strict=True))
+    places = {v: Place(v, 0, x.strides, x.shape, x.dtype) for v, x in arrays.items()}
+    for value in node.outputs:
+        facts = facts_of(value)
+        assert facts is not None
+        places[value] = Place(value, 0, contiguous(*facts), *facts)
+    made = device_step(node, places.get, places[node.outputs[0]], **options)
+    if made is None:
+        return None
+    step, values = made
+    outs = [np.full(places[v].shape, 7, places[v].dtype) for v in node.outputs]
+    return step, [arrays[v] for v in values], outs, run_graph(graph, given)
+
+
+def check(name: str, arguments: list[Any], **options: Any) -> DeviceStep:
+    """The operator's step; where kernels run, its results are the interpreter's."""
+    found = step_for(name, arguments, **options)
+    assert found is not None, f"{name} has no step"
+    step, operands, outs, wanted = found
+    if all(isinstance(c, (Gemm, Convolution)) for c in step.calls) or SIMULATED:
+        assert run_step(step, operands, outs) == ""
+        for got, want in zip(outs, wanted if isinstance(wanted, (tuple, list)) else [wanted], strict=True):
+            assert (got.shape, got.dtype) == (want.shape, want.dtype)
+            tolerance = TOLERANCE.get(want.dtype.name, 0)
+            kind = np.float64 if want.dtype.kind in "fV" else want.dtype
+            np.testing.assert_allclose(got.astype(kind), want.astype(kind), rtol=tolerance, atol=tolerance * 4)
+    return step
+
+
+def calls(step: DeviceStep) -> str:
+    """A letter for each call."""
+    return "".join({Launch: "l", Gemm: "g", Convolution: "c"}[type(c)] for c in step.calls)
+
+
+def turned(x: np.ndarray, a: int = -1, b: int = -2) -> np.ndarray:
+    """The same numbers with two dims exchanged in memory."""
+    return np.ascontiguousarray(x.swapaxes(a, b)).swapaxes(a, b)
+
+
+# ------------------------------------------------------------------------------------------------------- products
+
+PRODUCTS: list[tuple[str, list[Any], str]] = [
+    ("aten::linear", [f32(3, 5), f32(4, 5, seed=1), f32(4, seed=2)], "g"),
+    ("aten::linear", [f32(2, 3, 5), f32(4, 5, seed=1), None], "g"),
+    ("aten::linear", [turned(f32(2, 3, 5), 0, 1), f32(4, 5, seed=1), f32(4, seed=2)], "g"),
+    ("aten::linear", [turned(f32(3, 5)), turned(f32(4, 5, seed=1)), f32(4, seed=2)], "g"),
+    ("aten::linear", [f32(5), f32(4, 5, seed=1), f32(4, seed=2)], "g"),
+    ("aten::linear", [f32(3, 10)[:, ::2], f32(4, 5, seed=1), None], "lg"),
+    ("aten::mm", [f32(3, 5), f32(5, 4, seed=1)], "g"),
+    ("aten::mm", [f32(3, 1), f32(1, 4, seed=1)], "g"),
+    ("aten::mm", [f32(1, 10)[:, ::2], f32(5, 4, seed=1)], "g"),
+    ("aten::mm", [np.broadcast_to(f32(1, 5), (3, 5)), f32(5, 4, seed=1)], "lg"),
+    ("aten::mm", [f32(0, 5), f32(5, 4, seed=1)], ""),
+    ("aten::mv", [f32(3, 5), f32(5, seed=1)], "g"),
+    ("aten::dot", [f32(5), f32(5, seed=1)], "g"),
+    ("aten::bmm", [f32(3, 2, 5), f32(3, 5, 4, seed=1)], "g"),
+    ("aten::bmm", [turned(f32(3, 2, 5), 0, 1), turned(f32(3, 5, 4, seed=1))], "g"),
+    ("aten::matmul", [f32(5), f32(5, seed=1)], "g"),
+    ("aten::matmul", [f32(5), f32(2, 5, 4, seed=1)], "g"),
+    ("aten::matmul", [f32(2, 3, 5), f32(5, seed=1)], "g"),
+    ("aten::matmul", [f32(2, 3, 4, 5), f32(5, 6, seed=1)], "g"),
+    ("aten::matmul", [f32(2, 1, 4, 5), f32(3, 5, 6, seed=1)], "gg"),
+    ("aten::matmul", [f32(2, 4, 3, 5).transpose(0, 2, 1, 3), f32(2, 4, 3, 5, seed=1).transpose(0, 2, 3, 1)], "gg"),
+    ("aten::matmul", [f32(20, 4, 21, 2).transpose(0, 2, 1, 3), f32(20, 4, 21, 2, seed=1).transpose(0, 2, 3, 1)], "llg"),
+    ("aten::addmm", [f32(4), f32(3, 5), f32(5, 4, seed=1), 1, 1], "g"),
+    ("aten::addmm", [f32(1, 4), f32(3, 5), f32(5, 4, seed=1), 1, 2], "g"),
+    ("aten::addmm", [f32(3, 4), f32(3, 5), f32(5, 4, seed=1), 0.5, 2], "lg"),
+    ("aten::addmm", [f32(3, 1), f32(3, 5), f32(5, 4, seed=1), 1, 1], "lg"),
+    ("aten::addmm", [np.full((3, 4), np.nan, "f4"), f32(3, 5), f32(5, 4, seed=1), 0, 1], "g"),
+    ("aten::addmv", [f32(3), f32(3, 5), f32(5, seed=1), 1, 1], "lg"),
+    ("aten::baddbmm", [f32(2, 3, 4), f32(2, 3, 5), f32(2, 5, 4, seed=1), 1, 0.5], "lg"),
+    ("aten::baddbmm", [f32(1, 1, 4), f32(2, 3, 5), f32(2, 5, 4, seed=1), 1, 1], "g"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(PRODUCTS)))
+def test_products(number: int) -> None:
+    name, arguments, wanted = PRODUCTS[number]
+    assert calls(check(name, arguments)) == wanted
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", BFLOAT16], ids=str)
+def test_products_of_other_types(dtype: Any) -> None:
+    step = check("aten::linear", [x.astype(dtype) for x in (f32(3, 5), f32(4, 5, seed=1), f32(4, seed=2))])
+    assert isinstance(step.calls[0], Gemm) and step.calls[0].dtype == np.dtype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("aten::mm", [np.ones((2, 3), np.int64), np.ones((3, 2), np.int64)]),
+        ("aten::mm", [np.ones((2, 0), "f4"), np.ones((0, 2), "f4")]),
+    ],
+    ids=["integers", "nothing to sum"],
+)
+def test_products_that_have_no_step(name: str, arguments: list[Any]) -> None:
+    assert step_for(name, arguments) is None
+
+
+# --------------------------------------------------------------------------------------------------- convolutions
+
+CONVOLUTIONS: list[tuple[str, list[Any], str]] = [
+    ("aten::conv2d", [f32(1, 2, 4, 5), f32(3, 2, 3, 3, seed=1), None, [1, 1], [1, 1], [1, 1], 1], "lg"),
+    ("aten::conv2d", [f32(2, 2, 5, 5), f32(3, 2, 3, 2, seed=1), f32(3, seed=2), [2, 1], [1, 0], [1, 2], 1], "llg"),
+    ("aten::conv2d", [f32(2, 3, 2, 3), f32(4, 3, 1, 1, seed=1), None, [1, 1], [0, 0], [1, 1], 1], "g"),
+    ("aten::conv2d", [f32(2, 4, 2, 3), f32(4, 2, 1, 1, seed=1), None, [1, 1], [0, 0], [1, 1], 2], "l"),
+    ("aten::conv2d", [turned(f32(1, 3, 2, 3)), f32(4, 3, 1, 1, seed=1), None, [1, 1], [0, 0], [1, 1], 1], "lg"),
+    ("aten::conv2d", [f32(1, 3, 3, 3), f32(3, 1, 3, 3, seed=1), f32(3, seed=2), [1, 1], [1, 1], [1, 1], 3], "l"),
+    ("aten::conv2d", [f32(1, 2, 3, 3), f32(4, 1, 2, 2, seed=1), None, [1, 1], [1, 1], [1, 1], 2], "l"),
+    ("aten::conv2d", [f32(2, 3, 4), f32(3, 2, 3, 3, seed=1), None, [1, 1], [1, 1], [1, 1], 1], "lg"),
+    ("aten::conv2d.padding", [f32(1, 1, 3, 4), f32(2, 1, 2, 2, seed=1), None, [1, 1], "same", [1, 1], 1], "lg"),
+    ("aten::conv2d.padding", [f32(1, 1, 3, 4), f32(2, 1, 2, 2, seed=1), None, [1, 1], "valid", [1, 1], 1], "lg"),
+    ("aten::conv1d", [f32(1, 1, 20), f32(3, 1, 8, seed=1), None, [2], [0], [1], 1], "lg"),
+    ("aten::conv1d", [f32(2, 34, 2), f32(2, 17, 5, seed=1), None, [1], [2], [1], 2], "lgg"),
+    ("aten::conv3d", [f32(1, 1, 2, 3, 3), f32(2, 1, 2, 2, 2, seed=1), None, [1] * 3, [0] * 3, [1] * 3, 1], "lg"),
+    ("aten::convolution", [f32(1, 2, 4), f32(2, 2, 3, seed=1), f32(2), [1], [1], [1], False, [0], 1], "llg"),
+    ("aten::conv_transpose1d", [f32(1, 2, 3), f32(2, 2, 3, seed=1), f32(2), [2], [1], [1], 1, [1]], "gl"),
+    ("aten::conv_transpose1d", [f32(2, 2, 4), f32(2, 1, 2, seed=1), None, [3], [0], [0], 2, [2]], "ggl"),
+    (
+        "aten::conv_transpose2d.input",
+        [f32(1, 2, 2, 3), f32(2, 1, 3, 2, seed=1), f32(1), [2, 1], [1, 0], [0, 0], 1, [1, 2]],
+        "gl",
+    ),
+    ("aten::convolution", [f32(1, 2, 3), f32(2, 1, 2, seed=1), None, [2], [0], [1], True, [0], 1], "gl"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
+def test_convolutions(number: int) -> None:
+    name, arguments, wanted = CONVOLUTIONS[number]
+    assert calls(check(name, arguments)) == wanted
+
+
+@pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
+def test_convolutions_by_a_library(number: int) -> None:
+    name, arguments, wanted = CONVOLUTIONS[number]
+    is_even = "transpose" not in name and not any(isinstance(x, str) and x == "same" or x is True for x in arguments)
+    found = calls(check(name, arguments, has_convolution=True))
+    assert found.endswith("c") if is_even else found == wanted
