@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir.dtypes import BFLOAT16, is_tensor_dtype
-from gpujit.ir.values import EnumValue, QTensor, ScriptObject, SparseTensor
+from gpujit.ir.values import DeviceTensor, EnumValue, QTensor, ScriptObject, SparseTensor
 
 
 class Misfit(Exception):
@@ -35,7 +35,7 @@ def as_array(value: Any) -> Any:
     """
     array = value
     if type(array) is not np.ndarray:
-        if isinstance(value, (QTensor, SparseTensor)):
+        if isinstance(value, (QTensor, SparseTensor, DeviceTensor)):
             return value
         if hasattr(value, "__cuda_array_interface__"):
             raise Misfit("an array on a GPU, while the module is on the CPU; copy it to the host first")

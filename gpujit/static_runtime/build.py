@@ -17,7 +17,7 @@ from gpujit.ir.graph import Block, Graph, Node, Value, copy_node
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.decide import Decisions
-from gpujit.static_runtime.native import Maker
+from gpujit.static_runtime.native import Maker, NativeKernel
 from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import Place, Strides
 from gpujit.static_runtime.plan import Lifetime
@@ -254,6 +254,7 @@ class _Emit:
         steps = []
         for node in nodes:
             kernel = self.build.natives[node]
+            assert isinstance(kernel, NativeKernel)
             first = len(self.words)
             self.words += kernel.words
             operands = [p for p in map(self.places.of, self.build.operands[node]) if p is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpujit.ir.graph import Node
+from gpujit.static_runtime.device_convolutions import device_convolution
 from gpujit.static_runtime.device_products import device_product
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf, single_step
 from gpujit.static_runtime.endings import NO_ENDING, Ending
@@ -20,6 +21,8 @@ def device_step(
         has_convolution: whether a library does convolutions.
     """
     found = device_product(node, place_of, result, ending)
+    if found is None:
+        found = device_convolution(node, place_of, result, ending, has_convolution)
     if found is None and ending == NO_ENDING:
         found = single_step(node, place_of)
     return found

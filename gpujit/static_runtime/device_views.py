@@ -200,12 +200,13 @@ def multiply(
 
 def _matrix(x: View, first: int, batch: int) -> Matrix:
     row, column = _matrix_steps(x) or (0, 0)
-    return Matrix(x.behind(first), *x.shape[-2:], row, column, batch)
+    return Matrix(x.behind(first), x.shape[-2], x.shape[-1], row, column, batch)
 
 
 def _is_even(x: View) -> bool:
-    """Whether all batches are one stride apart."""
-    return len(_batches([x])) < 2
+    """Whether all batches that differ are one stride apart."""
+    shape = [1 if s == 0 else n for n, s in zip(x.shape, x.steps, strict=True)]
+    return len(_batches([x._replace(shape=(*shape[:-2], *x.shape[-2:]))])) < 2
 
 
 def _written_out(build: StepBuilder, x: View) -> View:

@@ -13,9 +13,8 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels.launches import Convolution, DeviceStep, Gemm, Launch
 from gpujit.ops import table
 from gpujit.passes.nodes import infer_types
-from gpujit.static_runtime.carried import keep_in_place
 from gpujit.static_runtime.device_makers import device_step
-from gpujit.static_runtime.places import Place, Places
+from gpujit.static_runtime.places import Place, contiguous, facts_of
 from tests.static_runtime.device_help import SIMULATED, run_step
 from tests.static_runtime.help import f32, run_graph
 
@@ -59,24 +58,18 @@ def step_for(
 ) -> tuple[DeviceStep, list[np.ndarray], list[np.ndarray], Any] | None:
     """The step of an operator, its operands, empty results, and what the interpreter gives."""
     graph, node, given = graph_of(name, arguments)
-    strides = {v: x.strides for v, x in zip(graph.inputs, given, strict=True)}
-    places = Places(graph, strides, keep_in_place(graph))
-    first = places.of(node.outputs[0])
-    assert first is not None
-    made = device_step(node, places.of, first, **options)
+    arrays = dict(zip(graph.inputs, given, strict=True))
+    places = {v: Place(v, 0, x.strides, x.shape, x.dtype) for v, x in arrays.items()}
+    for value in node.outputs:
+        facts = facts_of(value)
+        assert facts is not None
+        places[value] = Place(value, 0, contiguous(*facts), *facts)
+    made = device_step(node, places.get, places[node.outputs[0]], **options)
     if made is None:
         return None
     step, values = made
-    arrays = dict(zip(graph.inputs, given, strict=True))
-    results = [places.of(v) for v in node.outputs]
-    outs = [np.full(p.shape, 7, p.dtype) for p in results if p is not None]
-    operands = []
-    for value in values:
-        place = places.of(value)
-        assert isinstance(place, Place)
-        root = arrays.get(place.root)
-        operands.append(place.root.constant() if root is None else root)
-    return step, operands, outs, run_graph(graph, given)
+    outs = [np.full(places[v].shape, 7, places[v].dtype) for v in node.outputs]
+    return step, [arrays[v] for v in values], outs, run_graph(graph, given)
 
 
 def check(name: str, arguments: list[Any], **options: Any) -> DeviceStep:
@@ -162,3 +155,45 @@ def test_products_of_other_types(dtype: Any) -> None:
 )
 def test_products_that_have_no_step(name: str, arguments: list[Any]) -> None:
     assert step_for(name, arguments) is None
+
+
+# --------------------------------------------------------------------------------------------------- convolutions
+
+CONVOLUTIONS: list[tuple[str, list[Any], str]] = [
+    ("aten::conv2d", [f32(1, 2, 4, 5), f32(3, 2, 3, 3, seed=1), None, [1, 1], [1, 1], [1, 1], 1], "lg"),
+    ("aten::conv2d", [f32(2, 2, 5, 5), f32(3, 2, 3, 2, seed=1), f32(3, seed=2), [2, 1], [1, 0], [1, 2], 1], "llg"),
+    ("aten::conv2d", [f32(2, 3, 2, 3), f32(4, 3, 1, 1, seed=1), None, [1, 1], [0, 0], [1, 1], 1], "g"),
+    ("aten::conv2d", [f32(2, 4, 2, 3), f32(4, 2, 1, 1, seed=1), None, [1, 1], [0, 0], [1, 1], 2], "l"),
+    ("aten::conv2d", [turned(f32(1, 3, 2, 3)), f32(4, 3, 1, 1, seed=1), None, [1, 1], [0, 0], [1, 1], 1], "lg"),
+    ("aten::conv2d", [f32(1, 3, 3, 3), f32(3, 1, 3, 3, seed=1), f32(3, seed=2), [1, 1], [1, 1], [1, 1], 3], "l"),
+    ("aten::conv2d", [f32(1, 2, 3, 3), f32(4, 1, 2, 2, seed=1), None, [1, 1], [1, 1], [1, 1], 2], "l"),
+    ("aten::conv2d", [f32(2, 3, 4), f32(3, 2, 3, 3, seed=1), None, [1, 1], [1, 1], [1, 1], 1], "lg"),
+    ("aten::conv2d.padding", [f32(1, 1, 3, 4), f32(2, 1, 2, 2, seed=1), None, [1, 1], "same", [1, 1], 1], "lg"),
+    ("aten::conv2d.padding", [f32(1, 1, 3, 4), f32(2, 1, 2, 2, seed=1), None, [1, 1], "valid", [1, 1], 1], "lg"),
+    ("aten::conv1d", [f32(1, 1, 20), f32(3, 1, 8, seed=1), None, [2], [0], [1], 1], "lg"),
+    ("aten::conv1d", [f32(2, 34, 2), f32(2, 17, 5, seed=1), None, [1], [2], [1], 2], "lgg"),
+    ("aten::conv3d", [f32(1, 1, 2, 3, 3), f32(2, 1, 2, 2, 2, seed=1), None, [1] * 3, [0] * 3, [1] * 3, 1], "lg"),
+    ("aten::convolution", [f32(1, 2, 4), f32(2, 2, 3, seed=1), f32(2), [1], [1], [1], False, [0], 1], "llg"),
+    ("aten::conv_transpose1d", [f32(1, 2, 3), f32(2, 2, 3, seed=1), f32(2), [2], [1], [1], 1, [1]], "gl"),
+    ("aten::conv_transpose1d", [f32(2, 2, 4), f32(2, 1, 2, seed=1), None, [3], [0], [0], 2, [2]], "ggl"),
+    (
+        "aten::conv_transpose2d.input",
+        [f32(1, 2, 2, 3), f32(2, 1, 3, 2, seed=1), f32(1), [2, 1], [1, 0], [0, 0], 1, [1, 2]],
+        "gl",
+    ),
+    ("aten::convolution", [f32(1, 2, 3), f32(2, 1, 2, seed=1), None, [2], [0], [1], True, [0], 1], "gl"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
+def test_convolutions(number: int) -> None:
+    name, arguments, wanted = CONVOLUTIONS[number]
+    assert calls(check(name, arguments)) == wanted
+
+
+@pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
+def test_convolutions_by_a_library(number: int) -> None:
+    name, arguments, wanted = CONVOLUTIONS[number]
+    is_even = "transpose" not in name and not any(isinstance(x, str) and x == "same" or x is True for x in arguments)
+    found = calls(check(name, arguments, has_convolution=True))
+    assert found.endswith("c") if is_even else found == wanted
