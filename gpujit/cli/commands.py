@@ -11,6 +11,7 @@ COMMANDS = {
     "inspect": "show version, methods, parameters, dtypes, devices and operator coverage; runs nothing",
     "run": "run a model on arrays from files or on random inputs of given shapes; prints outputs and time",
     "strip": "copy an archive without its debug tables, which hold source lines and paths",
+    "warm": "compile a model's kernels into the cache ahead of time, for GPUs as well, which need not be there",
     "cache": "show or remove the compiled kernels kept on disk",
     "config": "show every switch with its value and meaning",
 }

@@ -157,7 +157,7 @@ def build(kernel: DeviceKernel, capability: Capability) -> Built:
     except Exception as fault:
         # Numba has no class for what its compiler raises, and the toolkit's parts have one each.
         if _is_missing_library(fault):
-            raise DeviceError(f"NVIDIA's toolkit, which compiles kernels for a GPU, is not found: {INSTALL}") from None
+            raise _no_compiler(fault) from None
         lines = [line for line in str(fault).splitlines() if line.strip()] or [""]
         raise InternalError(
             f"{_heading(kernel.label)} cannot be compiled for {target}: {type(fault).__name__}: {lines[0]}"
@@ -174,12 +174,30 @@ def greeting() -> bytes:
 
 
 def _compiler() -> Any:
+    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
+        raise DeviceError("Numba's simulator has no compiler: unset NUMBA_ENABLE_CUDASIM")
     try:
         return import_module("gpujit.kernels.cuda_compile")
     except ImportError as fault:
-        if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
-            raise DeviceError("Numba's simulator has no compiler: unset NUMBA_ENABLE_CUDASIM") from None
         raise DeviceError(f"kernels for a GPU cannot be compiled ({fault}): {INSTALL}") from None
+
+
+def supported() -> list[Capability]:
+    """The compute capabilities that kernels can be compiled for. Raises DeviceError without the tools."""
+    toolchain()
+    compiler = _compiler()
+    try:
+        found: list[Capability] = compiler.supported()
+    except Exception as fault:
+        raise _no_compiler(fault) from None
+    return found
+
+
+def _no_compiler(fault: Exception) -> Exception:
+    """The error for a part of NVIDIA's toolkit that was looked for in vain; the fault itself when it is another one."""
+    if _is_missing_library(fault):
+        return DeviceError(f"NVIDIA's toolkit, which compiles kernels for a GPU, is not found: {INSTALL}")
+    return fault
 
 
 def _is_missing_library(fault: BaseException) -> bool:

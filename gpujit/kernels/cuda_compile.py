@@ -17,6 +17,7 @@ from typing import Any
 
 from numba.cuda import compiler as numba_compiler
 from numba.cuda import types as numba_types
+from numba.cuda.cudadrv import nvrtc as numba_nvrtc
 
 from gpujit.kernels.cuda_cache import Compiled as Compiled
 from gpujit.kernels.cuda_launch import load_source
@@ -25,6 +26,7 @@ from gpujit.support.errors import InternalError
 # Numba has no description of these for type checkers.
 types: Any = numba_types
 compiler: Any = numba_compiler
+nvrtc: Any = numba_nvrtc
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ def compile_source(
     cubin = library.get_cubin(cc=compute_capability)
     code = getattr(cubin, "code", cubin)
     return Compiled(library._entry_name, bytes(code), time.perf_counter() - started)
+
+
+def supported() -> list[tuple[int, int]]:
+    """The compute capabilities that the toolkit compiles for, the oldest first."""
+    return sorted(nvrtc.get_supported_ccs())
 
 
 def tool(name: str) -> str:
