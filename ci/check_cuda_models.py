@@ -1,4 +1,4 @@
-"""Compiles every kernel of whole models' plans for sm_80 and sm_90, as ``gpujit warm`` does, and checks the machine code.
+"""Compiles every kernel of whole models' plans for sm_80 and sm_90, as ``gpujit warm`` does, and checks the code.
 
     python ci/check_cuda_models.py [--models DIR] [NAME ...]
 
@@ -15,11 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in (".", "ci", "bench")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import gpu_models
-
 from check_cuda_kernels import faults
+
 from gpujit import nn, script
 from gpujit.cli import warm
 from gpujit.cli.inputs import Chosen, chosen
@@ -55,8 +56,8 @@ def check(name: str, kernel: DeviceKernel, operators: str, architecture: str) ->
     wrong = faults(found, code, kernel.block, any("float64" in t for t in kernel.arguments), load, store)
     verdict = "ok" if not wrong else "FAILS: " + "; ".join(wrong)
     print(
-        f"{name:12} {architecture}  {found.registers:4} registers {len(code):5} instructions {load:3}/{store:<3} bytes wide  "
-        f"{kernel.block:4} threads  {verdict}  {operators[:60]}",
+        f"{name:12} {architecture}  {found.registers:4} registers {len(code):5} instructions {load:3}/{store:<3} bytes "
+        f"wide  {kernel.block:4} threads  {verdict}  {operators[:60]}",
         flush=True,
     )
     return not wrong
@@ -81,7 +82,8 @@ def check_model(name: str, needs: Found, seen: set[DeviceKernel]) -> bool:
     report: dict[str, list[dict[str, object]]] = {"architectures": [], "failures": []}
     warm.warm_gpus(needs, ARCHITECTURES, report)
     for row in report["architectures"]:
-        print(f"{name:12} {row['architecture']}  {row['kernels']} kernels, {row['compiled']} compiled in {row['seconds']} s")
+        made = f"{row['kernels']} kernels, {row['compiled']} compiled in {row['seconds']} s"
+        print(f"{name:12} {row['architecture']}  {made}")
     for fault in report["failures"]:
         print(f"{name:12} {fault['architecture']}  FAILS: {fault['group']} at {fault['place']}: {fault['reason']}")
     for each in needs.host:
