@@ -12,14 +12,16 @@ import os
 import threading
 from collections.abc import Callable
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from gpujit.ir.values import Device, DeviceTensor, parse_device
-from gpujit.kernels.cuda_tile import Limits
-from gpujit.kernels.launches import Convolution, Gemm, Launch
 from gpujit.support.errors import DeviceError
+
+if TYPE_CHECKING:
+    from gpujit.kernels.cuda_tile import Limits
+    from gpujit.kernels.launches import Convolution, Gemm, Launch
 
 log = logging.getLogger("gpujit.device")
 

@@ -51,15 +51,13 @@ class DeviceDecisions(Decisions):
             else:
                 step = self.step(node)
                 if step is not None:
-                    self.natives[node], self.kinds[node] = step, "native"
+                    self.natives[node] = step
         for node in self.places.rounds & self.natives.keys():
             if node.inputs[0].node not in self.natives:
                 del self.natives[node], self.operands[node]
                 self.refusals[node] = "what it writes over is on the host"
         for node in self.order:
             self.kinds.setdefault(node, "native" if node in self.natives else "interpreter")
-        for node in self.places.rounds:
-            self.kinds[node] = "native" if node in self.natives else "interpreter"
 
     def step(self, node: Node) -> DeviceStep | None:
         """The step of a node, with ``operands`` then; None, with its reason in ``refusals``."""
