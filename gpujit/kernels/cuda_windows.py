@@ -37,7 +37,7 @@ class Windows(NamedTuple):
         return [n for each in self for n in each]
 
 
-class _Placed(NamedTuple):
+class Placed(NamedTuple):
     """The parameters of windows as indexes."""
 
     image: Sequence[Index]
@@ -54,8 +54,8 @@ class _Placed(NamedTuple):
         return builder.inside(*(Bound(index(0), y, n) for y, n in zip(pixel, self.image)))
 
 
-def _placed(builder: Builder, rank: int) -> _Placed:
-    return _Placed(*([builder.param() for _ in range(rank)] for _ in range(4)))
+def placed(builder: Builder, rank: int) -> Placed:
+    return Placed(*([builder.param() for _ in range(rank)] for _ in range(4)))
 
 
 def computed(dtype: np.dtype) -> np.dtype:
@@ -63,7 +63,7 @@ def computed(dtype: np.dtype) -> np.dtype:
     return FLOAT32 if dtype in HALF_TYPES else dtype
 
 
-def _wide(x: Expr) -> Expr:
+def widened(x: Expr) -> Expr:
     return scalar.cast(x, computed(x.dtype))
 
 
@@ -71,7 +71,7 @@ def _wide(x: Expr) -> Expr:
 def columns(dtype: np.dtype, rank: int) -> TileProgram:
     """Windows as columns: (images, channels, taps ..., places ...) of (images, channels, pixels ...)."""
     builder = Builder(2 + 2 * rank)
-    windows = _placed(builder, rank)
+    windows = placed(builder, rank)
     tap, at = [dim(2 + k) for k in range(rank)], [dim(2 + rank + k) for k in range(rank)]
     pixel = windows.pixel(at, tap)
     x = builder.load(builder.input(dtype, 2 + rank), [dim(0), dim(1), *pixel], windows.inside(builder, pixel))
@@ -87,16 +87,16 @@ def small_filters(dtype: np.dtype, taps: Sizes, channels: int, has_bias: bool, e
     """
     rank = len(taps)
     builder = Builder(3 + rank)
-    windows = _placed(builder, rank)
+    windows = placed(builder, rank)
     x, w = builder.input(dtype, 3 + rank), builder.input(dtype, 3 + rank)
     at = [dim(3 + k) for k in range(rank)]
-    total = _wide(builder.load(builder.input(dtype, 2), [dim(1), dim(2)])) if has_bias else None
+    total = widened(builder.load(builder.input(dtype, 2), [dim(1), dim(2)])) if has_bias else None
     for tap in product(*map(range, taps)):
         pixel = windows.pixel(at, tap)
         is_inside = windows.inside(builder, pixel)
         for c in range(channels):
-            factor = _wide(builder.load(w, [dim(1), dim(2), c, *tap]))
-            term = scalar.apply("mul", _wide(builder.load(x, [dim(0), dim(1), c, *pixel], is_inside)), factor)
+            factor = widened(builder.load(w, [dim(1), dim(2), c, *tap]))
+            term = scalar.apply("mul", widened(builder.load(x, [dim(0), dim(1), c, *pixel], is_inside)), factor)
             total = term if total is None else scalar.apply("add", total, term)
     assert total is not None
     if ending == "relu":
@@ -114,9 +114,9 @@ def spread_sums(dtype: np.dtype, taps: Sizes, has_bias: bool) -> TileProgram:
     """
     rank = len(taps)
     builder = Builder(2 + rank)
-    windows = _placed(builder, rank)
+    windows = placed(builder, rank)
     x = builder.input(dtype, 2 + 2 * rank)
-    total = _wide(builder.load(builder.input(dtype, 1), [dim(1)])) if has_bias else None
+    total = widened(builder.load(builder.input(dtype, 1), [dim(1)])) if has_bias else None
     for tap in product(*map(range, taps)):
         place, bounds = [], []
         for k in range(rank):
@@ -127,7 +127,7 @@ def spread_sums(dtype: np.dtype, taps: Sizes, has_bias: bool) -> TileProgram:
             place.append(div(moved, windows.stride[k]) - up)
             bounds.append(Bound(index(0), mod(moved, windows.stride[k]), index(1)))
             bounds.append(Bound(index(0), place[-1], windows.image[k]))
-        term = _wide(builder.load(x, [dim(0), dim(1), *tap, *place], builder.inside(*bounds)))
+        term = widened(builder.load(x, [dim(0), dim(1), *tap, *place], builder.inside(*bounds)))
         total = term if total is None else scalar.apply("add", total, term)
     assert total is not None
     builder.store(builder.output(dtype, 2 + rank), [dim(k) for k in range(2 + rank)], scalar.cast(total, dtype))

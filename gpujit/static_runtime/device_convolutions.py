@@ -136,8 +136,7 @@ def _checked(x: View, weights: View, bias: View | None, out: View, found: Argume
         channels, filters = weights.shape[0], weights.shape[1] * found.groups
     else:
         wanted = tuple(
-            (n + p + q - r - 1) // s + 1
-            for n, p, q, r, s in zip(image, before, after, reach, stride, strict=True)
+            (n + p + q - r - 1) // s + 1 for n, p, q, r, s in zip(image, before, after, reach, stride, strict=True)
         )
         channels, filters = weights.shape[1] * found.groups, weights.shape[0]
     if x.shape[1] != channels or filters % found.groups or out.shape != (x.shape[0], filters, *wanted):
@@ -166,8 +165,18 @@ def _by_library(build: StepBuilder, work: Work) -> bool:
     bias = None if work.bias is None else work.bias.at
     build.add(
         Convolution(
-            x.at, work.weights.at, work.out.at, bias, x.shape, work.weights.shape, work.out.shape,
-            work.windows.stride, work.windows.padding, work.windows.dilation, work.groups, x.dtype,
+            x.at,
+            work.weights.at,
+            work.out.at,
+            bias,
+            x.shape,
+            work.weights.shape,
+            work.out.shape,
+            work.windows.stride,
+            work.windows.padding,
+            work.windows.dilation,
+            work.groups,
+            x.dtype,
         )  # fmt: skip
     )
     return True
@@ -208,9 +217,7 @@ def _product(build: StepBuilder, work: Work) -> bool:
     rank = len(work.taps)
     # (groups, numbers of a window, filters): the weights turned, so that pixels are rows and filters columns.
     each = filters // work.groups
-    right = work.weights._replace(
-        shape=(work.groups, depth, each), steps=(each * depth, 1, depth)
-    )
+    right = work.weights._replace(shape=(work.groups, depth, each), steps=(each * depth, 1, depth))
     beta = 0.0
     if work.bias is not None:
         # A library adds a bias along the columns of row-major results only, which these are not.

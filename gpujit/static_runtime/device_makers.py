@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gpujit.ir.graph import Node
 from gpujit.static_runtime.device_convolutions import device_convolution
 from gpujit.static_runtime.device_products import device_product
+from gpujit.static_runtime.device_pools import device_pooling
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf, single_step
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.places import Place
+
+# Those that do nothing to their result in the end.
+MAKERS: tuple[Callable[[Node, PlaceOf, Place], MadeStep | None], ...] = (device_pooling, single_step)
 
 
 def device_step(
@@ -23,6 +29,6 @@ def device_step(
     found = device_product(node, place_of, result, ending)
     if found is None:
         found = device_convolution(node, place_of, result, ending, has_convolution)
-    if found is None and ending == NO_ENDING:
-        found = single_step(node, place_of)
-    return found
+    if found is not None or ending != NO_ENDING:
+        return found
+    return next((made for make in MAKERS if (made := make(node, place_of, result)) is not None), None)

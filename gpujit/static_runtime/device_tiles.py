@@ -56,7 +56,7 @@ def copy_step(source: Place, target: Place) -> DeviceStep | None:
     return program_step(program, [source], [target], source.shape, (), "copy")
 
 
-def single_step(node: Node, place_of: PlaceOf) -> MadeStep | None:
+def single_step(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None:
     """The step of an operator that is a group of its own: pointwise, over rows, or one that moves elements."""
     op = entry_of(node)
     if op is None or op.kind == "view" or has_own_effect(node):

@@ -197,3 +197,61 @@ def test_convolutions_by_a_library(number: int) -> None:
     is_even = "transpose" not in name and not any(isinstance(x, str) and x == "same" or x is True for x in arguments)
     found = calls(check(name, arguments, has_convolution=True))
     assert found.endswith("c") if is_even else found == wanted
+
+
+# -------------------------------------------------------------------------------------------------------- pooling
+
+POOLS: list[tuple[str, list[Any]]] = [
+    ("aten::max_pool1d", [f32(1, 2, 7), [3], [2], [1], [1], False]),
+    ("aten::max_pool2d", [f32(1, 2, 5, 6), [2, 2], [], [0], [1], False]),
+    ("aten::max_pool2d", [f32(2, 5, 6), [3, 2], [2, 1], [1, 1], [1, 2], True]),
+    ("aten::max_pool2d", [f32(1, 1, 9, 9), [8, 7], [1, 2], [4, 0], [1], False]),
+    ("aten::max_pool3d", [f32(1, 1, 3, 4, 2), [2], [1], [1], [1], False]),
+    ("aten::avg_pool1d", [f32(1, 2, 7), [3], [2], [1], False, True]),
+    ("aten::avg_pool2d", [f32(1, 2, 5, 6), [2], [2], [0], False, True, None]),
+    ("aten::avg_pool2d", [f32(1, 1, 5, 6), [3], [2], [1], True, True, None]),
+    ("aten::avg_pool2d", [f32(1, 1, 5, 6), [3], [2], [1], True, False, None]),
+    ("aten::avg_pool2d", [f32(1, 1, 5, 6), [3], [2], [1], False, False, 5]),
+    ("aten::avg_pool2d", [f32(1, 1, 9, 9), [8], [3], [3], True, False, None]),
+    ("aten::avg_pool2d", [turned(f32(1, 2, 4, 5), 1, 3), [2], [1], [0], False, True, None]),
+    ("aten::adaptive_avg_pool1d", [f32(2, 2, 7), [3]]),
+    ("aten::adaptive_avg_pool2d", [f32(1, 2, 4, 6), [1, 1]]),
+    ("aten::adaptive_avg_pool2d", [f32(1, 4, 6), [2, 3]]),
+    ("aten::adaptive_avg_pool2d", [f32(1, 1, 5, 7), [3, 4]]),
+    ("aten::adaptive_avg_pool2d", [f32(1, 1, 2, 3), [3, 2]]),
+    ("aten::adaptive_avg_pool3d", [f32(1, 1, 2, 3, 4), [1, 2, 2]]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(POOLS)))
+def test_pooling(number: int) -> None:
+    name, arguments = POOLS[number]
+    assert calls(check(name, arguments)) == "l"
+
+
+def test_the_largest_of_a_window_with_nan_is_nan() -> None:
+    x = f32(1, 1, 4, 4)
+    x[0, 0, 1, 1] = np.nan
+    check("aten::max_pool2d", [x, [2, 2], [], [0], [1], False])
+    check("aten::avg_pool2d", [x.astype(np.float16), [2], [2], [0], False, True, None])
+
+
+# ------------------------------------------------------------------------------------------------ single operators
+
+SINGLE: list[tuple[str, list[Any]]] = [
+    ("aten::relu", [f32(3, 5)]),
+    ("aten::softmax.int", [f32(3, 5), -1, None]),
+    ("aten::embedding", [f32(5, 4), np.array([[0, 4], [2, 2]]), -1, False, False]),
+    ("aten::cat", [[f32(2, 3), f32(2, 2, seed=1)], 1]),
+    ("aten::stack", [[f32(2, 3), f32(2, 3, seed=1)], 1]),
+    ("aten::arange", [5, 4, None, None, None]),
+    ("aten::mean.dim", [f32(2, 3, 4), [1, 2], False, None]),
+    ("aten::argmax", [f32(3, 7), 1, False]),
+    ("aten::cumsum", [f32(3, 7), 1, None]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(SINGLE)))
+def test_single_operators(number: int) -> None:
+    name, arguments = SINGLE[number]
+    assert calls(check(name, arguments)) == "l"
