@@ -7,7 +7,6 @@ import re
 import time
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpujit.cli.inputs import INPUTS, Chosen, add_model_arguments, chosen
@@ -43,7 +42,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Compile everything; 4 when some kernel cannot be. Raises ArgumentError, LoadError, DeviceError without tools."""
+    """Compile everything; 4 when some kernel or plan cannot be made. Raises ArgumentError, LoadError, DeviceError without tools."""
     targets = architectures(arguments.arch)
     gpus = {name: capability for name, capability in targets.items() if capability is not None}
     if gpus:
@@ -61,7 +60,7 @@ def execute(arguments: argparse.Namespace) -> int:
         print_json(found)
     else:
         print(as_text(found))
-    return _FAILED if found["failures"] else 0
+    return _FAILED if found["failures"] or found.get("unplanned") else 0
 
 
 def architectures(text: str) -> dict[str, Capability | None]:
@@ -96,19 +95,19 @@ def needed(model: Chosen) -> Found:
     # What the help needs is little.
     from gpujit.cli.tiers import optimised
     from gpujit.ir.module import Function
-    from gpujit.runtime.executor import Executor
-    from gpujit.static_runtime.device_warm import Found, collecting
+    from gpujit.static_runtime.device_warm import Found, Target, WarmExecutor
 
     module = optimised(model)
-    program, found = module._program, Found()
+    program, found, target = module._program, Found(), Target()
 
-    def make(function: Function) -> Executor:
-        interpret = partial(program.interpret, function)
-        return Executor(function, program.lowerer.rules, interpret, planner=collecting(found, interpret))
+    def make(function: Function) -> WarmExecutor:
+        return WarmExecutor(function, program.lowerer.rules, found, target)
 
     program.optimise(make)
     with Stage("make the plan"):
-        module.methods[model.method.name].warmup([tuple(model.values)])
+        method = module.methods[model.method.name]
+        method.warmup([tuple(model.values)])
+    found.unplanned += program.executor(method._function).reasons()
     return found
 
 
@@ -141,7 +140,7 @@ def warm_gpus(needs: Found, gpus: dict[str, Capability], report: dict[str, Any])
                     "reason": code.message,
                 }
             )  # fmt: skip
-    report["plans"], report["launches"] = needs.plans, needs.launches
+    report["plans"], report["launches"], report["unplanned"] = needs.plans, needs.launches, needs.unplanned
     report["host"] = [{"group": h.operators, "place": h.place, "reason": h.reason} for h in needs.host]
 
 
@@ -210,6 +209,7 @@ def as_text(report: dict[str, Any]) -> str:
         counts = Counter(each["reason"] for each in host)
         lines.append(f"{len(host)} operators have no step on a GPU and run on the host (--json lists them):")
         lines.append(table(((n, reason) for reason, n in counts.most_common()), right=(0,)))
+    lines += [f"no plan on a GPU: {safe(reason)}" for reason in report.get("unplanned", ())]
     if "plans" in report:
         plans = f"{report['plans']} plan{'s' * (report['plans'] != 1)}"
         lines.append(f"{plans} on a GPU, {report['launches']} launches")
