@@ -42,7 +42,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Compile everything; 4 when some kernel or plan cannot be made. Raises ArgumentError, LoadError, DeviceError without tools."""
+    """Compile everything; 4 when some kernel or plan cannot be made. Raises ArgumentError, LoadError, DeviceError."""
     targets = architectures(arguments.arch)
     gpus = {name: capability for name, capability in targets.items() if capability is not None}
     if gpus:
