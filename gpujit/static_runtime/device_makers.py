@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from gpujit.ir.graph import Node
 from gpujit.static_runtime.device_convolutions import device_convolution
-from gpujit.static_runtime.device_products import device_product
 from gpujit.static_runtime.device_pools import device_pooling
+from gpujit.static_runtime.device_products import device_product
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf, single_step
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.places import Place

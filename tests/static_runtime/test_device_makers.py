@@ -194,7 +194,7 @@ def test_convolutions(number: int) -> None:
 @pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
 def test_convolutions_by_a_library(number: int) -> None:
     name, arguments, wanted = CONVOLUTIONS[number]
-    is_even = "transpose" not in name and not any(isinstance(x, str) and x == "same" or x is True for x in arguments)
+    is_even = "transpose" not in name and not any((isinstance(x, str) and x == "same") or x is True for x in arguments)
     found = calls(check(name, arguments, has_convolution=True))
     assert found.endswith("c") if is_even else found == wanted
 
