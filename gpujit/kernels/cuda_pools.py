@@ -86,7 +86,7 @@ def means(dtype: np.dtype, rank: int, taps: Sizes | None, divisor: int | str) ->
 
 @lru_cache(maxsize=64)
 def adaptive_means(dtype: np.dtype, rank: int) -> TileProgram:
-    """Means of windows that share the pixels out: from o * n / m to (o + 1) * n / m, rounded outwards, for place o of m.
+    """Means of windows that share the pixels out: from o * n / m to (o + 1) * n / m, outwards, for place o of m.
 
     Parameters are the image's sizes n. Rows are as long as the longest window.
     """

@@ -81,7 +81,7 @@ def columns(dtype: np.dtype, rank: int) -> TileProgram:
 
 @lru_cache(maxsize=64)
 def small_filters(dtype: np.dtype, taps: Sizes, channels: int, has_bias: bool, ending: str) -> TileProgram:
-    """Groups of few channels, filtered: (images, groups, filters, places ...) of (images, groups, channels, pixels ...).
+    """Groups of few channels, filtered: (images, groups, filters, places ...) of (images, groups, channels, pixels).
 
     Filters are (groups, filters, channels, taps ...), biases (groups, filters). ``ending`` is "" or "relu".
     """

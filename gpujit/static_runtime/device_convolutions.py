@@ -177,7 +177,7 @@ def _by_library(build: StepBuilder, work: Work) -> bool:
             work.windows.dilation,
             work.groups,
             x.dtype,
-        )  # fmt: skip
+        )
     )
     return True
 
@@ -188,24 +188,15 @@ def _written_out(build: StepBuilder, x: View) -> View:
     return target
 
 
-def _grouped(x: View, dim: int, groups: int) -> View:
-    """The view with a dim split into groups and what each of them has."""
-    each = x.shape[dim] // groups
-    shape = (*x.shape[:dim], groups, each, *x.shape[dim + 1 :])
-    return x._replace(shape=shape, steps=(*x.steps[:dim], each * x.steps[dim], *x.steps[dim:]))
-
-
 def _small(build: StepBuilder, work: Work) -> bool:
     """Each number of the result as a sum over few taps and channels."""
     channels = work.weights.shape[1]
     program = small_filters(work.x.dtype, work.taps, channels, work.bias is not None, work.ending)
-    x, out = _grouped(work.x, 1, work.groups), _grouped(work.out, 1, work.groups)
-    inputs = [x, _grouped(work.weights, 0, work.groups)]
+    x, out = work.x.split(1, work.groups), work.out.split(1, work.groups)
+    inputs = [x, work.weights.split(0, work.groups)]
     if work.bias is not None:
-        inputs.append(_grouped(work.bias, 0, work.groups))
-    build.tile(
-        program, [v.laid for v in inputs], [out.laid], out.shape, work.windows.numbers, label="small filters"
-    )  # fmt: skip
+        inputs.append(work.bias.split(0, work.groups))
+    build.tile(program, [v.laid for v in inputs], [out.laid], out.shape, work.windows.numbers, label="small filters")
     return True
 
 
@@ -240,14 +231,18 @@ def _product(build: StepBuilder, work: Work) -> bool:
         if not is_plain:
             wanted = kept.part(0, 0, count)
             build.tile(
-                columns(x.dtype, rank), [source.laid], [wanted.laid], wanted.shape, work.windows.numbers,
+                columns(x.dtype, rank),
+                [source.laid],
+                [wanted.laid],
+                wanted.shape,
+                work.windows.numbers,
                 label="columns",
-            )  # fmt: skip
+            )
             source = wanted
         left = View(source.at, (count, work.groups, places, depth), (step[0], depth * step[1], 1, step[1]), x.dtype)
         result = View(
             target.at, (count, work.groups, places, each), (filters * places, each * places, 1, places), x.dtype
-        )  # fmt: skip
+        )
         if not multiply(build, left, right, result, 1.0, beta, None, work.ending):
             return False
     return True
@@ -274,15 +269,19 @@ def _transposed(build: StepBuilder, work: Work) -> bool:
     right = work.weights._replace(shape=(groups, channels, wide), steps=(channels * wide, wide, 1))
     result = View(
         kept.at, (x.shape[0], groups, pixels, wide), (groups * wide * pixels, wide * pixels, 1, pixels), x.dtype
-    )  # fmt: skip
+    )
     if not multiply(build, left, right, result):
         return False
     inputs = [kept.laid, *([] if work.bias is None else [work.bias.laid])]
     windows = work.windows._replace(image=x.shape[2:])
     build.tile(
-        spread_sums(x.dtype, taps, work.bias is not None), inputs, [out.laid], out.shape, windows.numbers,
+        spread_sums(x.dtype, taps, work.bias is not None),
+        inputs,
+        [out.laid],
+        out.shape,
+        windows.numbers,
         label="spread sums",
-    )  # fmt: skip
+    )
     return True
 
 
