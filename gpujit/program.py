@@ -73,7 +73,8 @@ class Program:
             return result if out is None else put(result, out)
         from gpujit.runtime.device_outputs import put_on_device
 
-        return put_on_device(self.device, result, out)
+        with self.device.here():
+            return put_on_device(self.device, result, out)
 
     def array(self, tensor: DeviceTensor) -> Any:
         """A tensor on the device as callers see it."""

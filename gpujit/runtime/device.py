@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +22,7 @@ from gpujit.support.errors import DeviceError
 
 if TYPE_CHECKING:
     from gpujit.kernels.cuda_tile import Limits
-    from gpujit.kernels.launches import Convolution, Gemm, Launch
+    from gpujit.kernels.launches import Convolution, DeviceKernel, Gemm, Launch
 
 log = logging.getLogger("gpujit.device")
 
@@ -60,7 +61,7 @@ class GpuDevice(Protocol):
 
     ``name``: as in ``cuda:0``. ``description``: the card and its driver, for people. ``pid``: the process whose device
     this is. ``limits``: what kernels may use. ``capture_refusal``: why work cannot be recorded as graphs; empty when it
-    can.
+    can. ``has_convolution``: whether a library does convolutions. ``workspace``: bytes that calls of libraries work in.
     """
 
     name: str
@@ -68,6 +69,11 @@ class GpuDevice(Protocol):
     pid: int
     limits: Limits
     capture_refusal: str
+    has_convolution: bool
+    workspace: int
+
+    def here(self) -> AbstractContextManager[None]:
+        """A block in which the device is the thread's current one, and what it raises are DeviceErrors."""
 
     def allocate(self, nbytes: int) -> Memory:
         """New memory that begins at a multiple of ALIGN. Raises OutOfMemory."""
@@ -93,13 +99,17 @@ class GpuDevice(Protocol):
     def zero(self, address: int, nbytes: int, stream: Handle) -> None:
         """Fill memory with zeros."""
 
+    def compile(self, kernels: list[DeviceKernel]) -> set[DeviceKernel]:
+        """Have the code of kernels, and say which of them cannot be had. Raises NotCompiled where it may not be made,
+        DeviceError without a compiler."""
+
     def launch(self, launch: Launch, at: At) -> Call:
-        """A launch of a kernel, which is compiled and loaded now. Raises InternalError and NotCompiled."""
+        """A launch of a kernel, which is loaded now."""
 
-    def gemm(self, gemm: Gemm, at: At) -> Call:
-        """A product of matrices, for which all is prepared now."""
+    def gemm(self, gemm: Gemm, at: At, workspace: int) -> Call:
+        """A product of matrices, for which all is prepared now. Calls with one workspace do not run side by side."""
 
-    def convolution(self, convolution: Convolution, at: At) -> Call | None:
+    def convolution(self, convolution: Convolution, at: At, workspace: int) -> Call | None:
         """A convolution, for which all is prepared now; None where no library has it."""
 
     def stream(self) -> Handle:

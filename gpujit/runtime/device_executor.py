@@ -58,6 +58,10 @@ class DeviceExecutor(Executor):
         ``out`` is not taken here: results are copied by who has the arrays.
         """
         require_process(self.device)
+        with self.device.here():
+            return self._call(values)
+
+    def _call(self, values: list[Any]) -> Any:
         plan = self.plan_for([*values[: self._first], *mapped(values[self._first :], DeviceTensor, _stand_in)])
         if plan is None:
             self.counters.interpreted += 1

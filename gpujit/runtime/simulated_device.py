@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import prod
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 from gpujit.ir.values import DeviceTensor
 from gpujit.kernels.cuda_launch import simulated
 from gpujit.kernels.cuda_tile import Limits
-from gpujit.kernels.launches import Address, Convolution, Gemm, Launch, Matrix
+from gpujit.kernels.launches import Address, Convolution, DeviceKernel, Gemm, Launch, Matrix
 from gpujit.ops import table
 from gpujit.runtime.device import ALIGN, At, Call, Handle
 from gpujit.support.errors import DeviceError, InternalError
@@ -150,7 +151,8 @@ class HostBacked:
         op = table.by_full_name(f"aten::conv{len(call.x_shape) - 2}d")
         assert op is not None
         kernel = op.kernel(np)
-        x, weight, out = whole(call.x, call.x_shape), whole(call.weight, call.weight_shape), whole(call.out, call.out_shape)
+        x, weight = whole(call.x, call.x_shape), whole(call.weight, call.weight_shape)
+        out = whole(call.out, call.out_shape)
         bias = None if call.bias is None else whole(call.bias, call.weight_shape[:1])
         numbers = [list(call.stride), list(call.padding), list(call.dilation), call.groups]
 
@@ -177,6 +179,8 @@ class SimulatedDevice(HostBacked):
 
     limits = LIMITS
     capture_refusal = ""
+    has_convolution = False
+    workspace = 0
 
     def __init__(self, index: int) -> None:
         super().__init__()
@@ -185,6 +189,14 @@ class SimulatedDevice(HostBacked):
         self._pointer = importlib.import_module("gpujit.kernels.cuda_simulated").Pointer
         # Calls recorded by each thread that captures, None for those that do not.
         self._recorded = threading.local()
+
+    def here(self) -> AbstractContextManager[None]:
+        """See GpuDevice."""
+        return nullcontext()
+
+    def compile(self, kernels: list[DeviceKernel]) -> set[DeviceKernel]:
+        """See GpuDevice."""
+        return set()
 
     def tensor(self, value: Any) -> DeviceTensor | None:
         """See GpuDevice; arrays of the simulator are host arrays."""
@@ -219,11 +231,11 @@ class SimulatedDevice(HostBacked):
         shape = (min(launch.grid, BLOCKS), launch.kernel.block)
         return self._call(lambda: function[shape](*arguments))
 
-    def gemm(self, gemm: Gemm, at: At) -> Call:
+    def gemm(self, gemm: Gemm, at: At, workspace: int) -> Call:
         """See GpuDevice."""
         return self._call(self.product(gemm, at))
 
-    def convolution(self, convolution: Convolution, at: At) -> Call | None:
+    def convolution(self, convolution: Convolution, at: At, workspace: int) -> Call | None:
         """See GpuDevice."""
         return self._call(self.convolved(convolution, at))
 

@@ -8,8 +8,8 @@ which after it: so a run's launches always have the same addresses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node, Value
-from gpujit.kernels.launches import DeviceStep
+from gpujit.kernels.launches import Convolution, DeviceKernel, DeviceStep, Gemm, Launch
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.device import ALIGN
@@ -30,7 +30,6 @@ from gpujit.static_runtime.plan import Plan
 from gpujit.static_runtime.steps import Options
 from gpujit.support.errors import DeviceError
 
-CHECK = "prim::DeviceCheck"
 # Instructions that run code of other functions, whose operators would meet tensors in device memory.
 _ELSEWHERE = (bc.CALL, bc.CALLM, bc.FORK, bc.ENTER, bc.EXIT)
 
@@ -125,14 +124,29 @@ class DevicePlan:
     separate: int
     planned: int
     overwritten: int
-    kept: list[Kept] = field(default_factory=list)
+
+    def kernels(self) -> list[DeviceKernel]:
+        """The kernels of all steps, each once."""
+        calls = (c for step in self.steps.values() for c in step.calls)
+        return list(dict.fromkeys(c.kernel for c in calls if isinstance(c, Launch)))
+
+    @property
+    def needs_workspace(self) -> bool:
+        """Whether a library is called."""
+        return any(isinstance(c, (Gemm, Convolution)) for step in self.steps.values() for c in step.calls)
 
 
 def build_device(
-    source: Graph, programs: Mapping[Node, Lowered], lowerer: Lowerer, options: Options
+    source: Graph,
+    programs: Mapping[Node, Lowered],
+    lowerer: Lowerer,
+    options: Options,
+    has_convolution: bool = False,
+    refused: Collection[DeviceKernel] = (),
 ) -> DevicePlan:
     """The plan of a graph. Raises DeviceError, which says why, when it cannot be run on a GPU."""
-    return _DeviceEmit(DeviceDecisions(source, programs, lowerer, options)).planned()
+    decisions = DeviceDecisions(source, programs, lowerer, options, has_convolution, refused)
+    return _DeviceEmit(decisions).planned()
 
 
 class _DeviceEmit(Emit):
@@ -180,7 +194,6 @@ class _DeviceEmit(Emit):
             separate=found.separate,
             planned=len(found.values),
             overwritten=len(found.values) - len(found.buffers),
-            kept=list(self.kept.values()),
         )
 
     def room(self, nbytes: int) -> int:
@@ -280,7 +293,7 @@ class _DeviceEmit(Emit):
 
     def check(self, planned: PlannedStep) -> None:
         """An instruction that raises what a step found, at the place of its node."""
-        new = Node(CHECK, [])
+        new = Node(NATIVE_RUN, [])
         new.source, new.call = planned.node.source, planned.node.call
         self.block.append(new)
         self.steps[new] = CheckStep(planned.step.checks, planned.first_check)  # type: ignore[assignment]

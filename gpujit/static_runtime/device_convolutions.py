@@ -188,21 +188,14 @@ def _written_out(build: StepBuilder, x: View) -> View:
     return target
 
 
-def _grouped(x: View, dim: int, groups: int) -> View:
-    """The view with a dim split into groups and what each of them has."""
-    each = x.shape[dim] // groups
-    shape = (*x.shape[:dim], groups, each, *x.shape[dim + 1 :])
-    return x._replace(shape=shape, steps=(*x.steps[:dim], each * x.steps[dim], *x.steps[dim:]))
-
-
 def _small(build: StepBuilder, work: Work) -> bool:
     """Each number of the result as a sum over few taps and channels."""
     channels = work.weights.shape[1]
     program = small_filters(work.x.dtype, work.taps, channels, work.bias is not None, work.ending)
-    x, out = _grouped(work.x, 1, work.groups), _grouped(work.out, 1, work.groups)
-    inputs = [x, _grouped(work.weights, 0, work.groups)]
+    x, out = work.x.split(1, work.groups), work.out.split(1, work.groups)
+    inputs = [x, work.weights.split(0, work.groups)]
     if work.bias is not None:
-        inputs.append(_grouped(work.bias, 0, work.groups))
+        inputs.append(work.bias.split(0, work.groups))
     build.tile(program, [v.laid for v in inputs], [out.laid], out.shape, work.windows.numbers, label="small filters")
     return True
 

@@ -6,12 +6,12 @@ copied there and its results back. A tensor that an operator writes into stays o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node, Value
-from gpujit.kernels.launches import DeviceStep
+from gpujit.kernels.launches import DeviceKernel, DeviceStep, Launch
 from gpujit.kernels.tile import TileError
 from gpujit.passes.analysis.effects import entry_of, is_pure
 from gpujit.runtime.explain import label_of
@@ -29,13 +29,23 @@ from gpujit.support.errors import DeviceError
 class DeviceDecisions(Decisions):
     """What becomes of each node of a copy of a graph; ``refusals`` say why nodes have no step on the device.
 
+    Args:
+        has_convolution: whether the device has a library for convolutions.
+        refused: kernels that cannot be compiled.
     Raises DeviceError when the graph writes into its inputs.
     """
 
     def __init__(
-        self, source: Graph, programs: Mapping[Node, Lowered], lowerer: Lowerer, options: Options
+        self,
+        source: Graph,
+        programs: Mapping[Node, Lowered],
+        lowerer: Lowerer,
+        options: Options,
+        has_convolution: bool = False,
+        refused: Collection[DeviceKernel] = (),
     ) -> None:
         self.refusals: dict[Node, str] = {}
+        self.has_convolution, self.refused = has_convolution, refused
         super().__init__(source, programs, lowerer, {}, options, None)
 
     def classify(self) -> None:
@@ -63,7 +73,9 @@ class DeviceDecisions(Decisions):
         """The step of a node, with ``operands`` then; None, with its reason in ``refusals``."""
         found = self.found_step(node)
         if isinstance(found, DeviceStep):
-            return found
+            if not any(isinstance(c, Launch) and c.kernel in self.refused for c in found.calls):
+                return found
+            found = "its kernel cannot be compiled"
         self.operands.pop(node, None)
         self.refusals[node] = found
         return None
@@ -119,7 +131,7 @@ class DeviceDecisions(Decisions):
         if "fuser" in config.disable:
             return "the switch 'disable' turns kernels off"
         try:
-            found = device_step(node, self.places.of, result)
+            found = device_step(node, self.places.of, result, has_convolution=self.has_convolution)
         except TileError as fault:
             return str(fault)
         if found is None or self.placed(found[1]) is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpujit.ir.graph import Node
+from gpujit.static_runtime.device_attentions import device_attention
 from gpujit.static_runtime.device_convolutions import device_convolution
 from gpujit.static_runtime.device_pools import device_pooling
 from gpujit.static_runtime.device_products import device_product
@@ -13,7 +14,7 @@ from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.places import Place
 
 # Those that do nothing to their result in the end.
-MAKERS: tuple[Callable[[Node, PlaceOf, Place], MadeStep | None], ...] = (device_pooling, single_step)
+MAKERS: tuple[Callable[[Node, PlaceOf, Place], MadeStep | None], ...] = (device_pooling, device_attention, single_step)
 
 
 def device_step(

@@ -11,7 +11,7 @@ from typing import Any
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node
 from gpujit.kernels.cuda_tile import within
-from gpujit.kernels.launches import Gemm, Launch
+from gpujit.kernels.launches import DeviceKernel, Gemm, Launch
 from gpujit.runtime.device import GpuDevice, require_process
 from gpujit.runtime.executor import Planner
 from gpujit.runtime.explain import label_of, line
@@ -80,10 +80,22 @@ class DeviceGraph:
         """The plan, made when there is none yet."""
         with self._lock:
             if self._plan is None:
-                with within(self.device.limits):
-                    self._plan = build_device(self.graph, self._programs, self._lowerer, self.options)
+                self._plan = self._make()
                 self._idle = pool(self._plan.size)
             return self._plan
+
+    def _make(self) -> DevicePlan:
+        device, refused = self.device, set[DeviceKernel]()
+        while True:
+            with within(device.limits):
+                plan = build_device(
+                    self.graph, self._programs, self._lowerer, self.options, device.has_convolution, refused
+                )
+            found = device.compile(plan.kernels())
+            if not found:
+                return plan
+            # Their operators run on the host.
+            refused |= found
 
     def run(self, values: Sequence[Any], out: Targets | None = None) -> Any:
         """The graph's result for run-time values, in whose place tensors are DeviceTensors, or arrays of the host's.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from gpujit.runtime.device import (
     Call,
     GpuDevice,
     Handle,
+    Memory,
     OutOfMemory,
     contiguous,
     contiguous_copy,
@@ -84,7 +86,10 @@ class DeviceArena:
         except OutOfMemory as fault:
             raise no_memory(device, fault, f"a plan of {len(plan.steps)} steps") from None
         self.base = self.block.address
+        self.workspace = self._workspace()
+        # The stream of the last run; and whether it is another than that which the memory was made for.
         self.stream: Handle = device.stream()
+        self._has_moved = False
         device.zero(self.base + plan.flags, 4 * max(plan.checks, 1), self.stream)
         # What lies at the place of a kept tensor, besides what steps left there.
         self.holds: dict[int, Any] = {}
@@ -97,10 +102,25 @@ class DeviceArena:
         self._slots: dict[Slot, DeviceTensor] = {}
         self.code = self._bound(plan.code)
 
+    def __del__(self) -> None:
+        if getattr(self, "_has_moved", False):
+            # Memory is given back in the order of the stream that it was made for.
+            with suppress(DeviceError):
+                self.device.synchronise(self.stream)
+
+    def _workspace(self) -> Memory | None:
+        """What libraries work in. Raises DeviceError when there is no memory for it."""
+        if not self.plan.needs_workspace or not self.device.workspace:
+            return None
+        try:
+            return self.device.allocate(self.device.workspace)
+        except OutOfMemory as fault:
+            raise no_memory(self.device, fault, "libraries to work in") from None
+
     @property
     def nbytes(self) -> int:
         """Bytes of its memory."""
-        return self.block.nbytes
+        return self.block.nbytes + (0 if self.workspace is None else self.workspace.nbytes)
 
     def kept(self, kept: Kept) -> DeviceTensor:
         """The tensor at a fixed place."""
@@ -116,7 +136,7 @@ class DeviceArena:
         stream = device.stream()
         if stream != self.stream:
             device.follow(stream, self.stream)
-            self.stream = stream
+            self.stream, self._has_moved = stream, True
         self.flags = None
         given = list(values)
         for i, place in self.inputs.items():
@@ -304,15 +324,18 @@ class SegmentRun:
                 return base + plan.flags + 4 * planned.first_check
             return roots[number]
 
-        return [self._call(call, at, runtime.device) for call in step.calls]
+        workspace = 0 if runtime.workspace is None else runtime.workspace.address
+        return [self._call(call, at, runtime.device, workspace) for call in step.calls]
 
     @staticmethod
-    def _call(call: Launch | Gemm | Convolution, at: Callable[[int], int], device: GpuDevice) -> Call:
+    def _call(
+        call: Launch | Gemm | Convolution, at: Callable[[int], int], device: GpuDevice, workspace: int
+    ) -> Call:
         if isinstance(call, Launch):
             return device.launch(call, at)
         if isinstance(call, Gemm):
-            return device.gemm(call, at)
-        found = device.convolution(call, at)
+            return device.gemm(call, at, workspace)
+        found = device.convolution(call, at, workspace)
         if found is None:
             raise InternalError(f"{device.name} has no library for the convolution of {call.x_shape}")
         return found
@@ -383,12 +406,13 @@ class SegmentRun:
         """The graph of the steps; None, with the reason kept, when it cannot be had."""
         device = self._device
         try:
-            stream = device.begin_capture()
-            try:
-                for call in self._calls:
-                    call(stream)
-            finally:
-                graph = device.end_capture(stream)
+            with device.here():
+                stream = device.begin_capture()
+                try:
+                    for call in self._calls:
+                        call(stream)
+                finally:
+                    graph = device.end_capture(stream)
         except DeviceError as fault:
             self._refusal = f"capturing failed: {fault.message}"
             return None

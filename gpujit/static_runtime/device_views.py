@@ -51,6 +51,12 @@ class View(NamedTuple):
         shape = (*self.shape[:dim], count, *self.shape[dim + 1 :])
         return self._replace(at=self.behind(first * self.steps[dim]), shape=shape)
 
+    def split(self, dim: int, groups: int) -> View:
+        """A dim as groups and what each of them has."""
+        each = self.shape[dim] // groups
+        shape = (*self.shape[:dim], groups, each, *self.shape[dim + 1 :])
+        return self._replace(shape=shape, steps=(*self.steps[:dim], each * self.steps[dim], *self.steps[dim:]))
+
     def behind(self, elements: int) -> Address:
         """The address so many elements further on."""
         return Address(self.at.array, self.at.offset + elements * self.dtype.itemsize)

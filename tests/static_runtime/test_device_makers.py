@@ -13,6 +13,7 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels.launches import Convolution, DeviceStep, Gemm, Launch
 from gpujit.ops import table
 from gpujit.passes.nodes import infer_types
+from gpujit.static_runtime import device_attentions
 from gpujit.static_runtime.device_makers import device_step
 from gpujit.static_runtime.places import Place, contiguous, facts_of
 from tests.static_runtime.device_help import SIMULATED, run_step
@@ -255,3 +256,39 @@ SINGLE: list[tuple[str, list[Any]]] = [
 def test_single_operators(number: int) -> None:
     name, arguments = SINGLE[number]
     assert calls(check(name, arguments)) == "l"
+
+
+# ------------------------------------------------------------------------------------------------------ attention
+
+NO = [None, 0.0, False, None, False]
+SEEN = np.array([[True, False, True, True], [False] * 4, [True] * 4])
+ATTENTIONS: list[tuple[list[Any], list[Any]]] = [
+    ([f32(1, 2, 3, 4), f32(1, 2, 4, 4, seed=1), f32(1, 2, 4, 5, seed=2)], NO),
+    ([f32(2, 3, 4), f32(2, 3, 4, seed=1), f32(2, 3, 4, seed=2)], [None, 0.0, True, 0.3, False]),
+    ([f32(3, 4), f32(4, 4, seed=1), f32(4, 4, seed=2)], [SEEN, 0.0, False, None, False]),
+    ([f32(1, 2, 3, 4), f32(1, 1, 4, 4, seed=1), f32(1, 1, 4, 4, seed=2)], [None, 0.0, False, None, True]),
+    ([f32(1, 2, 3, 4), f32(1, 2, 4, 4, seed=1), f32(1, 2, 4, 4, seed=2)], [f32(2, 1, 4, seed=3), 0.0, False, 1, False]),
+    ([turned(f32(1, 2, 3, 4), 1, 2), f32(1, 2, 70, 4, seed=1), f32(1, 2, 70, 9, seed=2)], NO),
+]
+
+
+@pytest.mark.parametrize("is_fused", [True, False])
+@pytest.mark.parametrize("number", range(len(ATTENTIONS)))
+def test_attention(number: int, is_fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors, rest = ATTENTIONS[number]
+    if not is_fused:
+        monkeypatch.setattr(device_attentions, "FEW_SCORES", 0)
+    step = check("aten::scaled_dot_product_attention", [*tensors, *rest])
+    assert calls(step) == "l" if is_fused else calls(step).strip("g") == "l"
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+def test_attention_of_half_types(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_attentions, "FEW_HALF_SCORES", few)
+    tensors = [x.astype(np.float16) for x in (f32(1, 2, 3, 4), f32(1, 2, 4, 4, seed=1), f32(1, 2, 4, 4, seed=2))]
+    check("aten::scaled_dot_product_attention", [*tensors, *NO])
+
+
+def test_attention_of_long_rows_is_composed() -> None:
+    tensors = [f32(1, 1, 2, 200), f32(1, 1, 3, 200, seed=1), f32(1, 1, 3, 4, seed=2)]
+    assert calls(check("aten::scaled_dot_product_attention", [*tensors, *NO])) == "glg"
