@@ -6,6 +6,7 @@ import argparse
 import re
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from gpujit.support.progress import Stage
 
 if TYPE_CHECKING:
     from gpujit.kernels.cuda_cache import Capability
+    from gpujit.kernels.cuda_tile import Limits
     from gpujit.runtime.executor import Executor
     from gpujit.static_runtime.device_warm import Found
 
@@ -53,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if CPU in targets:
         warm_cpu(model, found)
     if gpus:
-        warm_gpus(needed(model), gpus, found)
+        warm_gpus(needed(model, gpus), gpus, found)
     found["seconds"] = round(time.perf_counter() - started, 3)
     found["cache"] = _place()
     if arguments.json:
@@ -90,33 +92,45 @@ def check_tools(gpus: dict[str, Capability]) -> None:
 # -------------------------------------------------------------------------------------------------------------- kernels
 
 
-def needed(model: Chosen) -> Found:
-    """The kernels that calls of the model on a GPU need. Raises what such calls raise."""
+def needed(model: Chosen, gpus: Mapping[str, Capability]) -> dict[str, Found]:
+    """What calls of the model need on each of these GPUs. Raises what such calls raise."""
     # What the help needs is little.
+    from gpujit.kernels.cuda_tile import limits_of
+
+    found: dict[Limits, Found] = {}
+    with Stage("make plans", len(gpus)) as stage:
+        for capability in gpus.values():
+            limits = limits_of(capability)
+            if limits not in found:
+                found[limits] = _needed(model, limits)
+            stage.advance()
+    return {name: found[limits_of(capability)] for name, capability in gpus.items()}
+
+
+def _needed(model: Chosen, limits: Limits) -> Found:
     from gpujit.cli.tiers import optimised
     from gpujit.ir.module import Function
     from gpujit.static_runtime.device_warm import Found, Target, WarmExecutor
 
     module = optimised(model)
-    program, found, target = module._program, Found(), Target()
+    program, found, target = module._program, Found(), Target(limits=limits)
 
     def make(function: Function) -> WarmExecutor:
         return WarmExecutor(function, program.lowerer.rules, found, target)
 
     program.optimise(make)
-    with Stage("make the plan"):
-        method = module.methods[model.method.name]
-        method.warmup([tuple(model.values)])
+    method = module.methods[model.method.name]
+    method.warmup([tuple(model.values)])
     found.unplanned += program.executor(method._function).reasons()
     return found
 
 
-def warm_gpus(needs: Found, gpus: dict[str, Capability], report: dict[str, Any]) -> None:
+def warm_gpus(needs: Mapping[str, Found], gpus: Mapping[str, Capability], report: dict[str, Any]) -> None:
     """Compile kernels for all of these GPUs, and add to the report what became of them."""
     from gpujit.kernels import cuda_cache
     from gpujit.support.errors import InternalError
 
-    wanted = [(launched, name) for launched in needs.kernels.values() for name in gpus]
+    wanted = [(launched, name) for name in gpus for launched in needs[name].kernels.values()]
     ways = [""] * len(wanted)
     made = cuda_cache.prepare(
         [(launched.kernel, gpus[name]) for launched, name in wanted], lambda k, how: ways.__setitem__(k, how)
@@ -132,16 +146,15 @@ def warm_gpus(needs: Found, gpus: dict[str, Capability], report: dict[str, Any])
                 "seconds": round(sum(c.seconds for c in compiled), 3),
             }
         )  # fmt: skip
-    for (launched, name), code in zip(wanted, made, strict=True):
-        if isinstance(code, InternalError):
-            report["failures"].append(
-                {
-                    "architecture": name, "group": launched.operators, "place": launched.place,
-                    "reason": code.message,
-                }
-            )  # fmt: skip
-    report["plans"], report["launches"], report["unplanned"] = needs.plans, needs.launches, needs.unplanned
-    report["host"] = [{"group": h.operators, "place": h.place, "reason": h.reason} for h in needs.host]
+    report["failures"] += [
+        {"architecture": name, "group": launched.operators, "place": launched.place, "reason": code.message}
+        for (launched, name), code in zip(wanted, made, strict=True)
+        if isinstance(code, InternalError)
+    ]
+    # These do not depend on the kind of GPU.
+    first = next(iter(needs.values()))
+    report["plans"], report["launches"], report["unplanned"] = first.plans, first.launches, first.unplanned
+    report["host"] = [{"group": h.operators, "place": h.place, "reason": h.reason} for h in first.host]
 
 
 def warm_cpu(model: Chosen, report: dict[str, Any]) -> None:

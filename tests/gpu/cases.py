@@ -1,4 +1,4 @@
-"""Operators of the table with arguments, as graphs that a device plans: pointwise ones, rows, views, matrices, layers."""
+"""Operators of the table with arguments, as graphs that a device plans: pointwise, rows, views, matrices, layers."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def views() -> Iterator[Case]:
     for name, *rest in (
         ("transpose.int", 0, 2), ("permute", [2, 0, 1]), ("select.int", 1, 2), ("slice.Tensor", 1, 1, 6, 2),
         ("unsqueeze", 1), ("view", [24, 8]), ("reshape", [4, 48]), ("flatten.using_ints", 0, 1), ("narrow", 2, 2, 4),
-        ("movedim.int", 0, 2), ("swapaxes", 0, 1), ("diagonal", 0, 0, 2), ("unfold", 2, 4, 2), ("expand_as", _f(4, 6, 8)),
-        ("unflatten.int", 2, [2, 4]), ("as_strided", [4, 3], [48, 8], 5),
+        ("movedim.int", 0, 2), ("swapaxes", 0, 1), ("diagonal", 0, 0, 2), ("unfold", 2, 4, 2),
+        ("expand_as", _f(4, 6, 8)), ("unflatten.int", 2, [2, 4]), ("as_strided", [4, 3], [48, 8], 5),
     ):  # fmt: skip
         yield Case(f"aten::{name}", (x, *rest), "aten::neg")
     yield Case("aten::expand", (_f(4, 1, 8), [4, 6, 8], False), "aten::neg")
