@@ -61,7 +61,8 @@ class Limits:
     split: int = 8
 
 
-_limits: ContextVar[Limits] = ContextVar("gpujit_cuda_limits", default=Limits())
+_MOST = Limits()
+_limits: ContextVar[Limits] = ContextVar("gpujit_cuda_limits", default=_MOST)
 
 
 def limits_here() -> Limits:

@@ -14,7 +14,7 @@ from gpujit.kernels.cuda_tile import within
 from gpujit.kernels.launches import DeviceKernel, Gemm, Launch
 from gpujit.runtime.device import GpuDevice, require_process
 from gpujit.runtime.executor import Planner
-from gpujit.runtime.explain import label_of, line
+from gpujit.runtime.explain import line
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import Targets
 from gpujit.static_runtime.decide import name_values
@@ -26,6 +26,11 @@ from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import facts_of
 from gpujit.static_runtime.steps import Options
 from gpujit.support.errors import ArgumentError
+
+# What only holds tensors, wherever they are.
+_PLUMBING = tuple(
+    f"prim::{n}" for n in ("ListConstruct", "TupleConstruct", "DictConstruct", "ListUnpack", "TupleUnpack")
+)
 
 _weights: dict[str, Weights] = {}
 _lock = threading.Lock()
@@ -159,14 +164,17 @@ def _tier(node: Node, plan: DevicePlan, refusal: str) -> tuple[str, str]:
     if plan.kinds[node] == "control":
         return "control", "data decide what runs; its blocks are planned"
     reason = plan.host.get(node, "")
-    moved = _bytes_between(node, plan)
-    if node.kind.startswith("prim::") and not moved:
+    moved = _bytes_between(node)
+    if node.kind == "prim::GetAttr" and moved:
+        why = f"an attribute may change: its {moved:,} bytes go to the device in each run; freezing keeps it there"
+        return "host", why
+    if node.kind in _PLUMBING or (node.kind.startswith("prim::") and not moved):
         return "interpreter", reason
     parts = [p for p in dict.fromkeys((reason, refusal)) if p]
     return "host", "; ".join([*parts, f"up to {moved:,} bytes to the host and back"])
 
 
-def _bytes_between(node: Node, plan: DevicePlan) -> int:
+def _bytes_between(node: Node) -> int:
     """Bytes of the tensors that a node on the host reads and makes, were they all on the device."""
     values = [*(v for v in node.inputs if not v.is_constant), *node.outputs]
     facts = [facts_of(v) for v in values]

@@ -328,9 +328,7 @@ class SegmentRun:
         return [self._call(call, at, runtime.device, workspace) for call in step.calls]
 
     @staticmethod
-    def _call(
-        call: Launch | Gemm | Convolution, at: Callable[[int], int], device: GpuDevice, workspace: int
-    ) -> Call:
+    def _call(call: Launch | Gemm | Convolution, at: Callable[[int], int], device: GpuDevice, workspace: int) -> Call:
         if isinstance(call, Launch):
             return device.launch(call, at)
         if isinstance(call, Gemm):
@@ -365,7 +363,9 @@ class SegmentRun:
     def _bring(self, x: Any, place: DeviceTensor, stream: Handle) -> None:
         """Copy what is given to its place."""
         if (x.shape, x.dtype) != (place.shape, place.dtype):
-            raise InternalError(f"a tensor was planned to be {place.dtype}{list(place.shape)}, found {x.dtype}{x.shape}")
+            raise InternalError(
+                f"a tensor was planned to be {place.dtype}{list(place.shape)}, found {x.dtype}{x.shape}"
+            )
         if not place.nbytes:
             return
         if isinstance(x, DeviceTensor):
