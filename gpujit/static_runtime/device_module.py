@@ -138,8 +138,9 @@ class DeviceGraph:
             f"{self.device.name}: {plan.size:,} bytes for each runtime, of which an arena of {plan.arena.size:,} "
             f"({share:.3f} of the lower bound) for {plan.planned} values of {plan.separate:,} bytes, "
             f"{plan.overwritten} of them in place of an operand",
-            f"{len(plan.segments)} runs of steps: {stats.launched} times call by call, {stats.captures} graphs captured, "
-            f"{stats.replays} replays; {stats.to_host:,} bytes to the host and {stats.to_device:,} back so far",
+            f"{len(plan.segments)} runs of steps: {stats.launched} times call by call, {stats.captures} graphs "
+            f"captured, {stats.replays} replays; {stats.to_host:,} bytes to the host and {stats.to_device:,} back so "
+            "far",
         ]
         lines += [f"no graph: {reason} ({count} times)" for reason, count in stats.fallbacks.items()]
         for node in plan.order:

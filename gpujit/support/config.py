@@ -84,7 +84,7 @@ class Settings:
         "GPUJIT_AUTOTUNE", False, "measure several tiles for each new CPU kernel and keep the fastest; takes seconds"
     )
     tf32: bool = _switch(
-        "GPUJIT_TF32", False, "let matrix products on a GPU round float32 numbers to TF32, which has 10 bits of fraction"
+        "GPUJIT_TF32", False, "let products on a GPU round float32 numbers to TF32, which has 10 bits of fraction"
     )
     threads: int | None = _switch(
         "GPUJIT_THREADS", None, "threads of fused kernels and plans; by default what affinity and quota allow", _number
