@@ -10,8 +10,8 @@ import numpy as np
 
 from gpujit.ir.module import Function
 from gpujit.ir.values import DeviceTensor
-from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.device import GpuDevice
+from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import put, targets_of
 from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.vm import Interpreter

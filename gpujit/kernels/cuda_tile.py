@@ -74,7 +74,8 @@ def limits_of(capability: tuple[int, int]) -> Limits:
     return replace(Limits(), busy=_PROCESSORS[max(known)] * 2048)
 
 
-_limits: ContextVar[Limits] = ContextVar("gpujit_cuda_limits", default=Limits())
+_MOST = Limits()
+_limits: ContextVar[Limits] = ContextVar("gpujit_cuda_limits", default=_MOST)
 
 
 def limits_here() -> Limits:

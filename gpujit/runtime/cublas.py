@@ -94,9 +94,7 @@ class Product:
         self._destroy.append((destroy, handle))
 
     def _describe(self, name: Any, value: Any) -> None:
-        self._lt.matmul_desc_set_attribute(
-            self._description, int(name), ctypes.addressof(value), ctypes.sizeof(value)
-        )
+        self._lt.matmul_desc_set_attribute(self._description, int(name), ctypes.addressof(value), ctypes.sizeof(value))
 
     def _layout(self, kind: int, matrix: Matrix, batches: int) -> int:
         """The matrix as the library sees it: by columns."""

@@ -42,8 +42,9 @@ def problem(found: Found, index: int) -> str:
         return f"{name} needs packages that are not installed: {', '.join(found.missing)}; {INSTALL}"
     if not found.driver:
         return (
-            f"{name} needs NVIDIA's driver, and this machine (or container) has none; install it from {DRIVERS}, start "
-            f"containers with --gpus all, or use device='cpu'. The toolkit installed is of CUDA {version(found.toolkit)}"
+            f"{name} needs NVIDIA's driver, and this machine (or container) has none, while the toolkit is of CUDA "
+            f"{version(found.toolkit)}; install the driver from {DRIVERS}, start containers with --gpus all, or use "
+            "device='cpu'"
         )
     if found.driver // 1000 < found.toolkit // 1000:
         return (

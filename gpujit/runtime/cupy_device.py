@@ -295,4 +295,3 @@ def _error(name: str, fault: Exception) -> DeviceError:
     if "InvalidResourceHandle" in text or "INVALID_HANDLE" in text or "ContextIsDestroyed" in text:
         return DeviceError(f"{name}: the current stream was destroyed, or belongs to another device ({text})")
     return DeviceError(f"{name}: {text}")
-

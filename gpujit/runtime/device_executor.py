@@ -15,15 +15,18 @@ from gpujit.ir.values import CPU, Device, DeviceTensor, parse_device
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.device import remap_devices, values_of
 from gpujit.passes.inline import inlined
-from gpujit.passes.nodes import constant_before
+from gpujit.passes.nodes import constant_before, insert_op, replace_node
 from gpujit.passes.peephole.device import on_device
+from gpujit.runtime import bytecode as bc
 from gpujit.runtime.device import GpuDevice, mapped, require_process, to_device, to_host
 from gpujit.runtime.executor import Executor, Plan, Planner
-from gpujit.runtime.outputs import Targets
-from gpujit.runtime import bytecode as bc
 from gpujit.runtime.lower import Lowerer
+from gpujit.runtime.outputs import Targets
 from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.vm import Interpreter
+
+# Moves to a device that is not named.
+_TO_DEVICES = ("aten::cuda", "aten::cpu")
 
 
 class DeviceExecutor(Executor):
@@ -134,7 +137,9 @@ def on_one_device(graph: Graph, place: Device) -> Graph:
     remap_devices(graph, place)
     on_device(graph, str(place))
     for node in list(graph.all_nodes()):
-        if node.kind.startswith("aten::"):
+        if node.kind in _TO_DEVICES:
+            replace_node(node, [insert_op(node, "aten::alias", node.inputs[:1], node)])
+        elif node.kind.startswith("aten::") and any(isinstance(v.type, T.TensorType) for v in node.outputs):
             for i, value in enumerate(node.inputs):
                 if value.type == T.DEVICE and value.is_constant and value.constant() == place:
                     node.set_input(i, constant_before(node, CPU, T.DEVICE))

@@ -79,9 +79,7 @@ def put_on_device(device: GpuDevice, result: Any, targets: Sequence[Target | Non
         if not isinstance(made, DeviceTensor):
             raise ArgumentError(f"out[{i}] is {describe(target.given)}, the output is no tensor: {describe(made)}")
         if (made.shape, made.dtype) != (target.memory.shape, target.memory.dtype):
-            raise ArgumentError(
-                f"out[{i}] is {describe(target.given)}, the output is {made.dtype}{list(made.shape)}"
-            )
+            raise ArgumentError(f"out[{i}] is {describe(target.given)}, the output is {made.dtype}{list(made.shape)}")
         copies.append((target, made))
         parts[i] = target.given
     stream = device.stream()

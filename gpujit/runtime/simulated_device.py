@@ -30,6 +30,8 @@ from gpujit.support.errors import DeviceError, InternalError
 # A thread of the simulator takes a third of a millisecond.
 LIMITS = Limits(block=16, row_block=16, warp=4, kept=8, busy=64, split=1)
 BLOCKS = 2
+# The simulator puts a module of its own into the kernel's for as long as that runs.
+_running = threading.Lock()
 
 
 class HostMemory:
@@ -229,7 +231,12 @@ class SimulatedDevice(HostBacked):
         function: Any = simulated(launch.kernel.source)
         arguments = self.pointers(launch, at, self._pointer)
         shape = (min(launch.grid, BLOCKS), launch.kernel.block)
-        return self._call(lambda: function[shape](*arguments))
+
+        def work() -> None:
+            with _running:
+                function[shape](*arguments)
+
+        return self._call(work)
 
     def gemm(self, gemm: Gemm, at: At, workspace: int) -> Call:
         """See GpuDevice."""
@@ -286,5 +293,3 @@ def open(index: int) -> SimulatedDevice:
             f"NUMBA_ENABLE_CUDASIM asks for Numba's CUDA simulator, which cannot be imported: {fault}; "
             "pip install 'gpujit[cuda]'"
         ) from None
-
-

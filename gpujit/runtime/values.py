@@ -37,7 +37,8 @@ _SIMPLE: dict[T.Type, type | tuple[type, ...]] = {
 
 def is_tensor(value: Any) -> bool:
     """Whether a run-time value is a tensor: an array, or a quantised or sparse one, or one on a device."""
-    return isinstance(value, (np.ndarray, QTensor, SparseTensor, DeviceTensor)) or hasattr(value, "__cuda_array_interface__")
+    kinds = (np.ndarray, QTensor, SparseTensor, DeviceTensor)
+    return isinstance(value, kinds) or hasattr(value, "__cuda_array_interface__")
 
 
 def has_type(value: Any, t: T.Type) -> bool:

@@ -22,7 +22,7 @@ from gpujit.kernels.tile import Bound, TileProgram
 from gpujit.kernels.tile_build import Builder
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
-from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, copy, multiply, scratch_view, view_of
+from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, multiply, scratch_view, view_of
 from gpujit.static_runtime.places import Place
 
 # Scores, of half types and others, up to which they are not worth two more launches; and what they may take in memory.

@@ -29,6 +29,11 @@ from gpujit.static_runtime.places import facts_of
 from gpujit.static_runtime.steps import Options
 from gpujit.support.errors import ArgumentError
 
+# What only holds tensors, wherever they are.
+_PLUMBING = tuple(
+    f"prim::{n}" for n in ("ListConstruct", "TupleConstruct", "DictConstruct", "ListUnpack", "TupleUnpack")
+)
+
 _weights: dict[str, Weights] = {}
 _lock = threading.Lock()
 
@@ -135,8 +140,9 @@ class DeviceGraph:
             f"{self.device.name}: {plan.size:,} bytes for each runtime, of which an arena of {plan.arena.size:,} "
             f"({share:.3f} of the lower bound) for {plan.planned} values of {plan.separate:,} bytes, "
             f"{plan.overwritten} of them in place of an operand",
-            f"{len(plan.segments)} runs of steps: {stats.launched} times call by call, {stats.captures} graphs captured, "
-            f"{stats.replays} replays; {stats.to_host:,} bytes to the host and {stats.to_device:,} back so far",
+            f"{len(plan.segments)} runs of steps: {stats.launched} times call by call, {stats.captures} graphs "
+            f"captured, {stats.replays} replays; {stats.to_host:,} bytes to the host and {stats.to_device:,} back so "
+            "far",
         ]
         lines += [f"no graph: {reason} ({count} times)" for reason, count in stats.fallbacks.items()]
         for node in plan.order:
@@ -161,14 +167,17 @@ def _tier(node: Node, plan: DevicePlan, refusal: str) -> tuple[str, str]:
     if plan.kinds[node] == "control":
         return "control", "data decide what runs; its blocks are planned"
     reason = plan.host.get(node, "")
-    moved = _bytes_between(node, plan)
-    if node.kind.startswith("prim::") and not moved:
+    moved = _bytes_between(node)
+    if node.kind == "prim::GetAttr" and moved:
+        why = f"an attribute may change: its {moved:,} bytes go to the device in each run; freezing keeps it there"
+        return "host", why
+    if node.kind in _PLUMBING or (node.kind.startswith("prim::") and not moved):
         return "interpreter", reason
     parts = [p for p in dict.fromkeys((reason, refusal)) if p]
     return "host", "; ".join([*parts, f"up to {moved:,} bytes to the host and back"])
 
 
-def _bytes_between(node: Node, plan: DevicePlan) -> int:
+def _bytes_between(node: Node) -> int:
     """Bytes of the tensors that a node on the host reads and makes, were they all on the device."""
     values = [*(v for v in node.inputs if not v.is_constant), *node.outputs]
     facts = [facts_of(v) for v in values]

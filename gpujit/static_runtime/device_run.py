@@ -39,6 +39,7 @@ from gpujit.static_runtime.device_build import CheckStep, DevicePlan, DeviceSegm
 from gpujit.static_runtime.device_weights import Weights
 from gpujit.static_runtime.places import Place
 from gpujit.static_runtime.steps import Slot
+from gpujit.support.config import config
 from gpujit.support.errors import DeviceError, InternalError, OpError
 
 _INTERPRETER = Interpreter(Lowerer(np))
@@ -307,7 +308,8 @@ class SegmentRun:
         self._graph: Handle = None
         self._is_warm = False
         # Why there is no graph.
-        self._refusal = runtime.device.capture_refusal
+        is_off = "graphs" in config.disable
+        self._refusal = "the switch 'disable' turns graphs off" if is_off else runtime.device.capture_refusal
         if len(self._calls) < LEAST_CALLS:
             self._refusal = self._refusal or "a single call needs no graph"
 
@@ -328,9 +330,7 @@ class SegmentRun:
         return [self._call(call, at, runtime.device, workspace) for call in step.calls]
 
     @staticmethod
-    def _call(
-        call: Launch | Gemm | Convolution, at: Callable[[int], int], device: GpuDevice, workspace: int
-    ) -> Call:
+    def _call(call: Launch | Gemm | Convolution, at: Callable[[int], int], device: GpuDevice, workspace: int) -> Call:
         if isinstance(call, Launch):
             return device.launch(call, at)
         if isinstance(call, Gemm):
@@ -365,7 +365,9 @@ class SegmentRun:
     def _bring(self, x: Any, place: DeviceTensor, stream: Handle) -> None:
         """Copy what is given to its place."""
         if (x.shape, x.dtype) != (place.shape, place.dtype):
-            raise InternalError(f"a tensor was planned to be {place.dtype}{list(place.shape)}, found {x.dtype}{x.shape}")
+            raise InternalError(
+                f"a tensor was planned to be {place.dtype}{list(place.shape)}, found {x.dtype}{x.shape}"
+            )
         if not place.nbytes:
             return
         if isinstance(x, DeviceTensor):

@@ -18,10 +18,16 @@ RUNS, REPLAYS, ROUNDS = 16, 8, 3
 
 
 class DeviceTimer:
-    """A device as ``cuda_autotune`` asks it. ``name``: the card and its driver."""
+    """A device as ``cuda_autotune`` asks it. ``name``: the card and its driver. ``counts``: see RUNS, above."""
 
-    def __init__(self, device: GpuDevice, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        device: GpuDevice,
+        clock: Callable[[], float] = time.perf_counter,
+        counts: tuple[int, int, int] | None = None,
+    ) -> None:
         self.device, self.name, self._clock = device, device.description, clock
+        self._runs, self._replays, self._rounds = counts or (RUNS, REPLAYS, ROUNDS)
 
     def refused(self, kernels: list[DeviceKernel]) -> set[DeviceKernel]:
         """Compile kernels; those of them that cannot be."""
@@ -38,17 +44,17 @@ class DeviceTimer:
             work = _Work(device, step, nbytes, stream)
             work.run(stream)
             device.synchronise(stream)
-            repeat = self._graph(work, stream) or partial(_often, work, stream)
+            repeat = self._graph(work, stream) or partial(self._often, work, stream)
             repeat()
             device.synchronise(stream)
             best = float("inf")
-            for _ in range(ROUNDS):
+            for _ in range(self._rounds):
                 start = self._clock()
-                for _ in range(REPLAYS):
+                for _ in range(self._replays):
                     repeat()
                 device.synchronise(stream)
                 best = min(best, self._clock() - start)
-        return best / (REPLAYS * RUNS)
+        return best / (self._replays * self._runs)
 
     def _graph(self, work: _Work, stream: Handle) -> Callable[[], None] | None:
         """What replays several runs; None where nothing can be recorded."""
@@ -57,7 +63,7 @@ class DeviceTimer:
             return None
         capture = device.begin_capture()
         try:
-            _often(work, capture)
+            self._often(work, capture)
         finally:
             try:
                 graph = device.end_capture(capture)
@@ -65,10 +71,9 @@ class DeviceTimer:
                 graph = None
         return None if graph is None else partial(device.replay, graph, stream)
 
-
-def _often(work: _Work, stream: Handle) -> None:
-    for _ in range(RUNS):
-        work.run(stream)
+    def _often(self, work: _Work, stream: Handle) -> None:
+        for _ in range(self._runs):
+            work.run(stream)
 
 
 class _Work:
