@@ -22,6 +22,13 @@ def _attention(dtype: np.dtype, depth: int, mask: Any = None, is_causal: bool = 
     return "aten::scaled_dot_product_attention", [*tensors, mask, 0.0, is_causal, None, False]
 
 
+def _layer(dtype: np.dtype, gates: int, states: int, batch: int) -> list[Any]:
+    sizes = [(gates * 128, 64), (gates * 128, 128), (gates * 128,), (gates * 128,)]
+    given = [empty(1, batch, 128, dtype=dtype) for _ in range(states)]
+    weights = [empty(*s, dtype=dtype) for s in sizes]
+    return [empty(2, batch, 64, dtype=dtype), given if states == 2 else given[0], weights, True, 1, 0.0, *[False] * 3]
+
+
 STEPS: dict[str, tuple[str, list[Any]]] = {
     "columns": ("aten::conv2d", [empty(1, 64, 56, 56), empty(64, 64, 3, 3), None, [1, 1], [1, 1], [1, 1], 1]),
     "depthwise": ("aten::conv2d", [empty(1, 64, 56, 56), empty(64, 1, 3, 3), empty(64), [1, 1], [1, 1], [1, 1], 64]),
@@ -42,6 +49,9 @@ STEPS: dict[str, tuple[str, list[Any]]] = {
     "attention_wide": _attention(FLOAT32, 128),
     "attention_half": _attention(FLOAT16, 64, empty(64, 64, dtype=BOOL_)),
     "attention_bfloat16": _attention(BFLOAT16, 64, empty(8, 1, 1, 64, dtype=BFLOAT16)),
+    "lstm": ("aten::lstm.input", _layer(FLOAT32, 4, 2, 1)),
+    "lstm_half": ("aten::lstm.input", _layer(FLOAT16, 4, 2, 64)),
+    "gru": ("aten::gru.input", _layer(FLOAT32, 3, 1, 1)),
     "attention_composed": (
         "aten::scaled_dot_product_attention",
         [*(empty(8, 12, 512, 64, dtype=FLOAT16) for _ in range(3)), None, 0.0, True, None, False],

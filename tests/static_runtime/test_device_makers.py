@@ -9,7 +9,7 @@ import pytest
 
 from gpujit.ir.dtypes import BFLOAT16
 from gpujit.kernels.launches import Convolution, DeviceStep, Gemm, Launch
-from gpujit.static_runtime import device_attentions
+from gpujit.static_runtime import device_attentions, device_recurrent
 from gpujit.static_runtime.device_makers import device_step
 from tests.static_runtime.device_help import SIMULATED, graph_of, places_of, run_step
 from tests.static_runtime.help import f32, run_graph
@@ -251,3 +251,60 @@ def test_attention_of_half_types(few: int, monkeypatch: pytest.MonkeyPatch) -> N
 def test_attention_of_long_rows_is_composed() -> None:
     tensors = [f32(1, 1, 2, 200), f32(1, 1, 3, 200, seed=1), f32(1, 1, 3, 4, seed=2)]
     assert calls(check("aten::scaled_dot_product_attention", [*tensors, *NO])) == "glg"
+
+
+# ------------------------------------------------------------------------------------------------ recurrent layers
+
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+
+
+def layer_arguments(
+    kind: str,
+    steps: int,
+    batch: int,
+    size: int,
+    layers: int = 1,
+    directions: int = 1,
+    has_biases: bool = True,
+    batch_first: bool = False,
+) -> list[Any]:
+    """What a recurrent layer is called with; inputs have 3 numbers."""
+    shape = (batch, steps, 3) if batch_first else (steps, batch, 3)
+    states = [f32(layers * directions, batch, size, seed=k) for k in range(2 if kind == "lstm" else 1)]
+    weights, wide = [], GATES[kind] * size
+    for k in range(layers * directions):
+        inputs = 3 if k < directions else directions * size
+        parts = [f32(wide, inputs, seed=k + 5), f32(wide, size, seed=k + 9), f32(wide, seed=k), f32(wide, seed=k + 1)]
+        weights += parts[: 4 if has_biases else 2]
+    rest = [has_biases, layers, 0.0, False, directions == 2, batch_first]
+    return [f32(*shape), states if kind == "lstm" else states[0], weights, *rest]
+
+
+@pytest.mark.parametrize("kind", list(GATES))
+@pytest.mark.parametrize("few", [0, 8])
+def test_layers(kind: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_recurrent, "FEW_SEQUENCES", few)
+    step = check(f"aten::{kind}.input", layer_arguments(kind, 3, 2, 4))
+    assert calls(step) == ("glll" if few else "gglglgl")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layers": 2, "directions": 2},
+        {"has_biases": False, "batch_first": True},
+        {"directions": 2, "batch_first": True},
+    ],
+    ids=str,
+)
+def test_layers_of_layers(options: dict[str, Any]) -> None:
+    check("aten::lstm.input", layer_arguments("lstm", 2, 2, 3, **options))
+    check("aten::gru.input", layer_arguments("gru", 2, 1, 3, **options))
+
+
+@pytest.mark.parametrize("kind", list(GATES))
+def test_cells(kind: str) -> None:
+    x, states, weights, *_ = layer_arguments(kind, 1, 2, 4)
+    given = [s[0] for s in states] if kind == "lstm" else states[0]
+    assert calls(check(f"aten::{kind}_cell", [x[0], given, *weights])) == "gl"
+    assert calls(check(f"aten::{kind}_cell", [x[0], given, *weights[:2], None, None])) == "gl"
