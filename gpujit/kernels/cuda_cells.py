@@ -1,4 +1,4 @@
-"""Tile programs for one time step of recurrent layers: gates to states, with the hidden state's product or behind it."""
+"""Tile programs for one time step of recurrent layers: gates to states, with or behind the hidden state's product."""
 
 from __future__ import annotations
 
