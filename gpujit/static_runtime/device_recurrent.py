@@ -29,7 +29,7 @@ Array = Value | np.ndarray
 
 
 class Layers(NamedTuple):
-    """What a node computes: its input, its first states (hidden, and the cells of an LSTM), four weights a direction."""
+    """What a node computes: its input, its first states (hidden, and an LSTM's cells), the weights of each direction."""
 
     kind: str
     x: Value
@@ -169,9 +169,8 @@ class _Work:
                 bias = None if weights.b_hh is None else weights.b_hh.at
                 if not multiply(build, state, weights.w_hh.turned, product, bias=bias):
                     return False
-            self.step(
-                weights, _at(gates, time, t), state, cell, product, [*hidden, *([following] if following else [])]
-            )
+            after = [*hidden, *([] if following is None else [following])]
+            self.step(weights, _at(gates, time, t), state, cell, product, after)
             state, cell = hidden[0], following
         return True
 
