@@ -47,7 +47,9 @@ class Product:
         self, owner: Products, gemm: Gemm, addresses: tuple[int, int, int, int], workspace: int, room: int
     ) -> None:
         lt = owner.lt
-        self._lt, self._destroy = lt, []
+        self._lt = lt
+        # What was made, and what it is given back by.
+        self._destroy: list[tuple[Callable[[int], None], int]] = []
         a, b, out, bias = addresses
         left, right = (gemm.a, a), (gemm.b, b)
         by_rows = gemm.out.column == 1
