@@ -104,7 +104,9 @@ class RecordingDevice(HostBacked):
         if not isinstance(value, DeviceArray):
             return None
         if value.device is not self:
-            raise DeviceError(f"an array on {value.device.name}, while the module is on {self.name}; copy it there first")
+            raise DeviceError(
+                f"an array on {value.device.name}, while the module is on {self.name}; copy it there first"
+            )
         return value.tensor
 
     def array(self, tensor: DeviceTensor) -> DeviceArray:

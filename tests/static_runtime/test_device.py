@@ -1,4 +1,4 @@
-"""Plans for a GPU on a device that records: what they ask of it, in which order, on which stream, and what they raise."""
+"""Plans for a GPU on a device that records: what they ask of it, in which order, on which stream; what they raise."""
 
 from __future__ import annotations
 
