@@ -24,9 +24,11 @@ cuda() {
     python3 -m venv "$work/cuda"
     "$work/cuda/bin/pip" install -q -e '.[cuda,test]'
     bash ci/cuda_sim.sh "$work/cuda/bin/python"
-    bash ci/cuda_compile.sh "$work/cuda/bin/python"
+    bash ci/cuda_compile.sh "$work/cuda/bin/python" "$work/models"
 }
 
+step "real models nobody here wrote"
+bash ci/fetch_models.sh "$work/models"
 step "README: run the example"
 bash ci/readme_command.sh run
 beside cuda cuda
@@ -35,16 +37,15 @@ bash ci/readme_command.sh test
 
 step "environment for the checks"
 python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install -q -e '.[test,dev]'
+"$work/venv/bin/pip" install -q -e '.[test,dev,docs]'
 python=$work/venv/bin/python
 
 step "lint, types, import contracts"
 bash ci/lint.sh "$python"
+step "documentation"
+bash ci/docs.sh "$python" "$work/docs"
 step "install size and import time"
 "$python" ci/check_import.py
-
-step "real models nobody here wrote"
-bash ci/fetch_models.sh "$work/models"
 export GPUJIT_TEST_MODELS=$work/models
 outcome cuda
 

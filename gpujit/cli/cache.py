@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from typing import Any
 
-from gpujit.cli.output import size_text, table
+from gpujit.cli.output import print_json, safe, size_text, table
 from gpujit.kernels import cache
 from gpujit.kernels.cache_files import unsafe
+from gpujit.kernels.cuda_cache import architecture_of, heading_of
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
 
-NAME = "cache"
-HELP = "show or remove the compiled kernels kept on disk"
+DESCRIPTION = """Show or remove the compiled kernels that are kept on disk, so that a later process compiles nothing.
+GPUJIT_CACHE_DIR names another folder, GPUJIT_CACHE_LIMIT another limit, and GPUJIT_CACHE=0 keeps none."""
 EXAMPLES = """examples:
   gpujit cache where
   gpujit cache ls
@@ -39,7 +39,10 @@ def execute(arguments: argparse.Namespace) -> int:
     """Do it. Raises ArgumentError for a folder that is none, OSError for what cannot be removed."""
     action = {"ls": _list, "clear": _clear, "where": _where}[arguments.action]
     found, text = action(_store())
-    print(json.dumps(found) if arguments.json else text)
+    if arguments.json:
+        print_json(found)
+    else:
+        print(text)
     return 0
 
 
@@ -51,24 +54,29 @@ def _store() -> cache.Store:
     return cache.Store(folder, config.cache_limit)
 
 
-_KINDS = {cache.KERNEL: "kernel", cache.PACK: "plan", cache.TUNED: "tile"}
+_KINDS = {cache.KERNEL: "kernel", cache.PACK: "plan", cache.TUNED: "tile", cache.CUBIN: "cubin"}
 
 
 def _list(store: cache.Store) -> tuple[Any, str]:
     entries = sorted(store.entries(), key=lambda e: -e.used)
     rows = [
         {"key": e.key, "kind": _KINDS[e.kind], "bytes": e.size, "used": e.used}
-        | {"what": _what(e), "files": [str(p) for p in e.files]}
+        | {"what": _what(e), "architecture": _architecture(e), "files": [str(p) for p in e.files]}
         for e in entries
     ]
     if not rows:
-        return rows, f"no kernels in {store.folder}"
+        return rows, f"no kernels in {safe(str(store.folder))}"
     now = time.time()
     lines = [
         (e.key[:12], r["kind"], size_text(e.size), _age(now - e.used), r["what"])
         for e, r in zip(entries, rows, strict=True)
     ]
     return rows, table(lines, ("key", "kind", "size", "used", "what"), indent="")
+
+
+def _architecture(entry: cache.Entry) -> str | None:
+    """The kind of GPU that a kernel is for."""
+    return architecture_of(entry.source()) or None if entry.kind == cache.CUBIN else None
 
 
 def _what(entry: cache.Entry) -> str:
@@ -78,6 +86,8 @@ def _what(entry: cache.Entry) -> str:
         return f"{max(source.count(chr(10)) - 1, 0)} kernels"
     if entry.kind == cache.TUNED:
         return "a tile that was measured"
+    if entry.kind == cache.CUBIN:
+        return heading_of(source)
     operations = []
     for line in source.splitlines():
         # ``;   %2: float32 = exp %1``
@@ -105,7 +115,7 @@ def _clear(store: cache.Store) -> tuple[Any, str]:
     if fault:
         raise ArgumentError(fault)
     count, size = store.clear()
-    text = f"removed {count} entr{'y' if count == 1 else 'ies'} ({size_text(size)}) from {store.folder}"
+    text = f"removed {count} entr{'y' if count == 1 else 'ies'} ({size_text(size)}) from {safe(str(store.folder))}"
     return {"folder": str(store.folder), "removed": count, "bytes": size}, text
 
 
@@ -117,9 +127,9 @@ def _where(store: cache.Store) -> tuple[Any, str]:
         "folder": str(store.folder), "enabled": bool(config.cache), "entries": len(entries), "bytes": size,
         "limit": store.limit, "problem": fault or None,
     }  # fmt: skip
-    lines = [str(store.folder), f"{len(entries)} entries, {size_text(size)} of at most {size_text(store.limit)}"]
+    lines = [safe(str(store.folder)), f"{len(entries)} entries, {size_text(size)} of at most {size_text(store.limit)}"]
     if not config.cache:
         lines.append("switched off: GPUJIT_CACHE is 0")
     if fault:
-        lines.append(f"not used: {fault}")
+        lines.append(f"not used: {safe(fault)}")
     return found, "\n".join(lines)

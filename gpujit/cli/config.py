@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 
+from gpujit.cli.output import print_json, safe
 from gpujit.support.config import config
 
-NAME = "config"
-HELP = "show every switch with its value and meaning"
+DESCRIPTION = """Show every switch: its environment variable, the value it has now, and what it does."""
 EXAMPLES = """examples:
   gpujit config
   GPUJIT_CHECK_TYPES=1 gpujit config --json"""
@@ -20,5 +19,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the switches."""
-    print(json.dumps(config.switches()) if arguments.json else config.describe())
+    if arguments.json:
+        print_json(config.switches())
+    else:
+        print(safe(config.describe()))
     return 0

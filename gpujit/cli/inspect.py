@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 from collections import Counter
 from typing import Any
 
-from gpujit import api, modules
-from gpujit.cli.output import safe, size_text, table
+from gpujit import modules
+from gpujit.cli.inputs import load
+from gpujit.cli.output import print_json, safe, size_text, table
 from gpujit.ir.module import named_modules
 from gpujit.ir.values import QTensor
 from gpujit.ops.table import by_name
 from gpujit.runtime.lower import BUILT_IN
 from gpujit.runtime.values import declaration
 
-NAME = "inspect"
-HELP = "show version, methods, parameters, dtypes, devices and operator coverage; runs nothing"
+DESCRIPTION = """Show what is in an archive: format version, methods with their signatures, parameters, buffers, dtypes,
+the devices it was saved from, and the operators its code calls, with those that gpujit does not know. Nothing of it is
+run."""
 EXAMPLES = """examples:
   gpujit inspect model.pt
   gpujit inspect model.pt --json | jq .operators.missing
@@ -27,16 +28,19 @@ _SHOWN = 20
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", help="a TorchScript archive")
+    command.add_argument("file", metavar="FILE", help="a TorchScript archive")
     command.add_argument(
         "--all", action="store_true", help=f"list everything instead of the first {_SHOWN} of each kind"
     )
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    module = api.load(arguments.file, map_location="cpu")
+    module = load(arguments.file)
     facts = collect(module)
-    print(json.dumps(facts) if arguments.json else as_text(facts, None if arguments.all else _SHOWN))
+    if arguments.json:
+        print_json(facts)
+    else:
+        print(as_text(facts, None if arguments.all else _SHOWN))
     return 0
 
 

@@ -1,51 +1,63 @@
 """The command line: parses arguments, runs one command, turns errors into exit codes.
 
-Exit codes: 0 fine, 2 usage (also a target that cannot be written), 3 a file that cannot be loaded, 4 the model failed
-while running, 130 interrupted.
+Exit codes: 0 fine, 1 something does not agree, 2 usage (also a target that cannot be written), 3 a file that cannot be
+loaded, 4 the model failed while running, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from gpujit import __version__
-from gpujit.cli import cache, config, inspect, run, strip
-from gpujit.cli.output import safe
+from gpujit.cli.commands import ALIASES, COMMANDS, module
 from gpujit.support.errors import ArgumentError, GpujitError, LoadError, SaveError
 
-EXIT_USAGE, EXIT_LOAD, EXIT_RUN, EXIT_INTERRUPTED = 2, 3, 4, 130
+EXIT_MISMATCH, EXIT_USAGE, EXIT_LOAD, EXIT_RUN, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+_CODES = """exit codes:
+  0 fine   1 something does not agree   2 wrong usage, or a target that cannot be written
+  3 a file that cannot be loaded   4 the model failed while running   130 interrupted
+
+gpujit COMMAND --help (or gpujit help COMMAND) describes a command and has examples."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line's parser."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The whole command line's parser; with ``only``, other commands are named in it and no more."""
     top = argparse.ArgumentParser(
-        prog="gpujit", description="TorchScript without PyTorch: look into and run .pt files."
-    )
+        prog="gpujit", description="TorchScript without PyTorch: look into, check, run and optimise .pt files.",
+        epilog=_CODES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     top.add_argument("--version", action="version", version=f"gpujit {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (inspect, run, strip, config, cache):
+    for name, help in COMMANDS.items():
+        aliases = [a for a, meant in ALIASES.items() if meant == name]
+        if only is not None and only not in (name, *aliases):
+            commands.add_parser(name, help=help, aliases=aliases)
+            continue
+        found = module(name)
         command = commands.add_parser(
-            module.NAME, help=module.HELP, description=module.HELP, epilog=module.EXAMPLES,
+            name, help=help, aliases=aliases, description=found.DESCRIPTION, epilog=found.EXAMPLES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
-        module.add_arguments(command)
+        found.add_arguments(command)
         command.add_argument("--json", action="store_true", help="print JSON instead of text")
-        command.set_defaults(execute=module.execute)
+        command.add_argument("-q", "--quiet", action="store_true", help="no progress and no warnings")
+        command.set_defaults(execute=found.execute)
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    arguments = parser().parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    arguments = argparse.Namespace(json="--json" in given)
     try:
-        code: int = arguments.execute(arguments)
-        sys.stdout.flush()
-        return code
+        # Loading what only other commands need would take longer than most commands.
+        arguments = parser(next((a for a in given if not a.startswith("-")), "")).parse_args(given)
+        return _run(arguments)
     except (ArgumentError, SaveError) as e:
         return _report(arguments, e, EXIT_USAGE)
     except LoadError as e:
@@ -53,19 +65,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GpujitError as e:
         return _report(arguments, e, EXIT_RUN)
     except BrokenPipeError:
-        # The reader of our output (such as head) has gone; keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output (such as head) has gone.
+        _drop_output()
         return 0
     except OSError as e:
+        _drop_output()
         return _report(arguments, GpujitError(str(e), code="os"), EXIT_USAGE)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 
+def _run(arguments: argparse.Namespace) -> int:
+    # Only now: what --help needs is little.
+    from gpujit.cli import notices, progress
+
+    with notices.shown(arguments.quiet), progress.shown(arguments.quiet):
+        code: int = arguments.execute(arguments)
+    sys.stdout.flush()
+    return code
+
+
+def _drop_output() -> None:
+    """Keep the interpreter from writing what is left, and complaining, at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _report(arguments: argparse.Namespace, error: GpujitError, exit_code: int) -> int:
+    from gpujit.cli.output import print_json, safe
+
     if arguments.json:
-        print(json.dumps(_as_json(error)))
+        try:
+            print_json(_as_json(error))
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
     print(f"gpujit: error[{error.code}]: {safe(str(error))}", file=sys.stderr)
     return exit_code
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 
-from gpujit.cli.output import safe, size_text
+from gpujit.cli.output import print_json, safe, size_text
 from gpujit.serialization.strip import strip
 
-NAME = "strip"
-HELP = "copy an archive without its debug tables, which hold source lines and paths of the machine it was made on"
+DESCRIPTION = """Copy an archive without its debug tables, which hold source lines and paths of the machine it was made
+on. The program and its weights stay as they are, byte for byte."""
 EXAMPLES = """examples:
   gpujit strip model.pt -o small.pt
   gpujit strip model.pt -o model.pt"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", help="a TorchScript archive")
+    command.add_argument("file", metavar="FILE", help="a TorchScript archive")
     command.add_argument("-o", "--output", required=True, metavar="OUT", help="where to write; may be FILE itself")
 
 
@@ -29,7 +28,7 @@ def execute(arguments: argparse.Namespace) -> int:
         "file": arguments.output, "tables": tables, "table_bytes": size, "bytes_before": before, "bytes_after": after,
     }  # fmt: skip
     if arguments.json:
-        print(json.dumps(facts))
+        print_json(facts)
     else:
         print(f"{safe(arguments.output)}: {tables} tables left out, {size_text(before)} -> {size_text(after)}")
     return 0

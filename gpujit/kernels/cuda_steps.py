@@ -37,7 +37,7 @@ def launch_of(
     params: Sequence[int] = (),
     label: str = "tile",
     first_check: int = 0,
-    limits: Limits = Limits(),  # noqa: B008
+    limits: Limits | None = None,
 ) -> tuple[Launch, tuple[str, ...]] | None:
     """One launch that runs a program, and the messages of its checks, whose flags begin with number ``first_check``.
 
@@ -120,7 +120,7 @@ class StepBuilder:
         sizes: Sequence[int],
         params: Sequence[int] = (),
         label: str = "tile",
-        limits: Limits = Limits(),  # noqa: B008
+        limits: Limits | None = None,
     ) -> None:
         """Launches that run a program. Raises NotRendered."""
         found = launch_of(program, inputs, outputs, sizes, params, label, len(self._checks), limits)
@@ -151,7 +151,7 @@ def step_of(
     sizes: Sequence[int],
     params: Sequence[int] = (),
     label: str = "tile",
-    limits: Limits = Limits(),  # noqa: B008
+    limits: Limits | None = None,
 ) -> DeviceStep:
     """The step that runs a program on operands and results at offsets in bytes, with strides in elements.
 

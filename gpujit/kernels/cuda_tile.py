@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -57,6 +59,25 @@ class Limits:
     # Threads that keep the whole GPU busy; and elements of a row that are worth a thread when there are fewer rows.
     busy: int = 132 * 2048
     split: int = 8
+
+
+_MOST = Limits()
+_limits: ContextVar[Limits] = ContextVar("gpujit_cuda_limits", default=_MOST)
+
+
+def limits_here() -> Limits:
+    """What plans may use of a GPU unless they are told otherwise: of most GPUs, or as ``within`` says."""
+    return _limits.get()
+
+
+@contextmanager
+def within(limits: Limits) -> Iterator[None]:
+    """A block in which ``limits_here`` gives these limits, in the running thread alone."""
+    token = _limits.set(limits)
+    try:
+        yield
+    finally:
+        _limits.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +187,14 @@ def plan_cuda(
     sizes: Sequence[int],
     params: Sequence[int] = (),
     addresses: Sequence[int] | None = None,
-    limits: Limits = Limits(),
+    limits: Limits | None = None,
 ) -> CudaCall:
     """The kernel for arrays of these strides, in elements, and its arguments.
 
     ``addresses``: those of inputs, then outputs, of which only the alignment matters; aligned ones when None.
+    ``limits``: those of ``limits_here`` when None.
     """
+    limits = limits or limits_here()
     merged = collapse(program, inputs, outputs, sizes).with_a_dim
     p, sizes, ins, outs = merged.program, merged.sizes, merged.inputs, merged.outputs
     found = accesses(p, ins, outs, sizes, params)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
@@ -24,6 +25,18 @@ from gpujit.kernels.tile import Load, Reduce, Store, TileError, TileProgram
 from gpujit.kernels.tile_build import Builder
 from gpujit.static_runtime.places import Place
 from gpujit.support.errors import InternalError
+
+
+class Step(Protocol):
+    """What a node becomes: a NativeKernel, or a DeviceStep."""
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """Messages of what it may find wrong."""
+
+    @property
+    def overwrites(self) -> tuple[tuple[int, ...], ...]:
+        """For each result the operands that it may be written over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,9 @@ class Settings:
     autotune: bool = _switch(
         "GPUJIT_AUTOTUNE", False, "measure several tiles for each new CPU kernel and keep the fastest; takes seconds"
     )
+    tf32: bool = _switch(
+        "GPUJIT_TF32", False, "let products on a GPU round float32 numbers to TF32, which has 10 bits of fraction"
+    )
     threads: int | None = _switch(
         "GPUJIT_THREADS", None, "threads of fused kernels and plans; by default what affinity and quota allow", _number
     )
@@ -93,6 +96,7 @@ class Settings:
     cache_limit: int = _switch(
         "GPUJIT_CACHE_LIMIT", 256 << 20, "bytes (or 64k, 256M, 1G) of compiled kernels that are kept on disk", _bytes
     )
+    progress: bool = _switch("GPUJIT_PROGRESS", True, "show progress of commands that take over a second")
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from gpujit.cli.main import main
-from gpujit.cli.run import flatten, read_inputs
+from gpujit.cli.inputs import read_inputs
+from gpujit.cli.values import flatten
 from gpujit.support.errors import ArgumentError
 from tests.programs import archive, forward, module
 
