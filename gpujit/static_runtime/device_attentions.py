@@ -27,6 +27,8 @@ from gpujit.static_runtime.places import Place
 
 # Scores, of half types and others, up to which they are not worth two more launches; and what they may take in memory.
 FEW_HALF_SCORES, FEW_SCORES, MOST_BYTES = 1 << 19, 1 << 20, 1 << 30
+# Keys that one block goes over in not much more time than launches take.
+FEW_KEYS = 1024
 _ROOM = (1 << 31) - (1 << 24)
 
 
@@ -98,14 +100,16 @@ def _fused(
     (batches, heads, queries, depth), (_, theirs, keys, columns) = q.shape, v.shape
     scores = batches * heads * queries * keys
     few = FEW_HALF_SCORES if out.dtype in HALF_TYPES else FEW_SCORES
-    if not attention.takes(out.dtype) or (scores > few and scores * out.dtype.itemsize <= MOST_BYTES):
+    is_few = scores <= few and keys <= FEW_KEYS
+    if not attention.takes(out.dtype) or (not is_few and scores * out.dtype.itemsize <= MOST_BYTES):
         return False
     views = (q, k, v, out, *(() if mask is None else (mask,)))
     if any(abs(s) >= _ROOM for x in views for s in x.steps) or scores // keys >= _ROOM:
         return False
     if any(x.steps[3] != 1 and x.shape[3] != 1 for x in (q, k, v, out)):
         return False
-    spec = attention.spec_of(out.dtype, depth, columns, None if mask is None else mask.dtype, is_causal)
+    kind = None if mask is None else mask.dtype
+    spec = attention.spec_of(out.dtype, depth, columns, kind, is_causal, batches * heads, queries)
     if spec is None:
         return False
     numbers = [batches, heads, heads // theirs, queries, keys, *q.steps[:3], *k.steps[:3], *v.steps[:3]]

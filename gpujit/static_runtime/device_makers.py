@@ -9,12 +9,18 @@ from gpujit.static_runtime.device_attentions import device_attention
 from gpujit.static_runtime.device_convolutions import device_convolution
 from gpujit.static_runtime.device_pools import device_pooling
 from gpujit.static_runtime.device_products import device_product
+from gpujit.static_runtime.device_recurrent import device_recurrent
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf, single_step
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.places import Place
 
 # Those that do nothing to their result in the end.
-MAKERS: tuple[Callable[[Node, PlaceOf, Place], MadeStep | None], ...] = (device_pooling, device_attention, single_step)
+MAKERS: tuple[Callable[[Node, PlaceOf, Place], MadeStep | None], ...] = (
+    device_pooling,
+    device_attention,
+    device_recurrent,
+    single_step,
+)
 
 
 def device_step(

@@ -9,11 +9,57 @@ from typing import Any
 
 import numpy as np
 
+from gpujit.ir import types as T
+from gpujit.ir.dtypes import code_of
+from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels.launches import FLAGS, SCRATCH, Address, Convolution, DeviceStep, Gemm, Launch, Matrix
 from gpujit.ops import table
+from gpujit.passes.nodes import infer_types
+from gpujit.static_runtime.places import Place, contiguous, facts_of
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-_CTYPE = {"bool": np.uint8}
+
+
+def graph_of(name: str, arguments: list[Any]) -> tuple[Graph, Node, list[np.ndarray]]:
+    """A graph of one operator whose arrays, those in lists too, are inputs."""
+    op = table.by_full_name(name)
+    assert op is not None
+    graph, given = Graph("device"), []
+
+    def add(x: np.ndarray) -> Value:
+        given.append(x)
+        return graph.add_input(T.TensorType(code_of(x.dtype), x.shape))
+
+    inputs = []
+    for x, argument in zip(arguments, op.schema.arguments, strict=True):
+        if isinstance(x, np.ndarray):
+            inputs.append(add(x))
+        elif isinstance(x, list) and x and isinstance(x[0], np.ndarray):
+            items = Node("prim::ListConstruct", [add(y) for y in x])
+            items.add_output(T.ListType(T.TENSOR))
+            graph.block.append(items)
+            inputs.append(items.output)
+        else:
+            inputs.append(graph.constant(x, T.NONE if x is None else argument.type))
+    node = Node(op.name, inputs)
+    node.schema = op.schema
+    graph.block.append(node)
+    for _ in op.schema.returns:
+        node.add_output()
+    for value, found in zip(node.outputs, infer_types(node, op), strict=True):
+        value.type = found
+        graph.add_output(value)
+    return graph, node, given
+
+
+def places_of(graph: Graph, node: Node, given: Sequence[np.ndarray]) -> dict[Value, Place]:
+    """Where the arrays lie, and contiguous results."""
+    places = {v: Place(v, 0, x.strides, x.shape, x.dtype) for v, x in zip(graph.inputs, given, strict=True)}
+    for value in node.outputs:
+        facts = facts_of(value)
+        assert facts is not None
+        places[value] = Place(value, 0, contiguous(*facts), *facts)
+    return places
 
 
 class Memory:

@@ -7,51 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpujit.ir import types as T
-from gpujit.ir.dtypes import BFLOAT16, code_of
-from gpujit.ir.graph import Graph, Node, Value
+from gpujit.ir.dtypes import BFLOAT16
 from gpujit.kernels.launches import Convolution, DeviceStep, Gemm, Launch
-from gpujit.ops import table
-from gpujit.passes.nodes import infer_types
-from gpujit.static_runtime import device_attentions
+from gpujit.static_runtime import device_attentions, device_recurrent
 from gpujit.static_runtime.device_makers import device_step
-from gpujit.static_runtime.places import Place, contiguous, facts_of
-from tests.static_runtime.device_help import SIMULATED, run_step
+from tests.static_runtime.device_help import SIMULATED, graph_of, places_of, run_step
 from tests.static_runtime.help import f32, run_graph
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 2e-2}
-
-
-def graph_of(name: str, arguments: list[Any]) -> tuple[Graph, Node, list[np.ndarray]]:
-    """A graph of one operator whose arrays, those in lists too, are inputs."""
-    op = table.by_full_name(name)
-    assert op is not None
-    graph, given = Graph("device"), []
-
-    def add(x: np.ndarray) -> Value:
-        given.append(x)
-        return graph.add_input(T.TensorType(code_of(x.dtype), x.shape))
-
-    inputs = []
-    for x, argument in zip(arguments, op.schema.arguments, strict=True):
-        if isinstance(x, np.ndarray):
-            inputs.append(add(x))
-        elif isinstance(x, list) and x and isinstance(x[0], np.ndarray):
-            items = Node("prim::ListConstruct", [add(y) for y in x])
-            items.add_output(T.ListType(T.TENSOR))
-            graph.block.append(items)
-            inputs.append(items.output)
-        else:
-            inputs.append(graph.constant(x, T.NONE if x is None else argument.type))
-    node = Node(op.name, inputs)
-    node.schema = op.schema
-    graph.block.append(node)
-    for _ in op.schema.returns:
-        node.add_output()
-    for value, found in zip(node.outputs, infer_types(node, op), strict=True):
-        value.type = found
-        graph.add_output(value)
-    return graph, node, given
 
 
 def step_for(
@@ -59,16 +22,12 @@ def step_for(
 ) -> tuple[DeviceStep, list[np.ndarray], list[np.ndarray], Any] | None:
     """The step of an operator, its operands, empty results, and what the interpreter gives."""
     graph, node, given = graph_of(name, arguments)
-    arrays = dict(zip(graph.inputs, given, strict=True))
-    places = {v: Place(v, 0, x.strides, x.shape, x.dtype) for v, x in arrays.items()}
-    for value in node.outputs:
-        facts = facts_of(value)
-        assert facts is not None
-        places[value] = Place(value, 0, contiguous(*facts), *facts)
+    places = places_of(graph, node, given)
     made = device_step(node, places.get, places[node.outputs[0]], **options)
     if made is None:
         return None
     step, values = made
+    arrays = dict(zip(graph.inputs, given, strict=True))
     outs = [np.full(places[v].shape, 7, places[v].dtype) for v in node.outputs]
     return step, [arrays[v] for v in values], outs, run_graph(graph, given)
 
@@ -292,3 +251,60 @@ def test_attention_of_half_types(few: int, monkeypatch: pytest.MonkeyPatch) -> N
 def test_attention_of_long_rows_is_composed() -> None:
     tensors = [f32(1, 1, 2, 200), f32(1, 1, 3, 200, seed=1), f32(1, 1, 3, 4, seed=2)]
     assert calls(check("aten::scaled_dot_product_attention", [*tensors, *NO])) == "glg"
+
+
+# ------------------------------------------------------------------------------------------------ recurrent layers
+
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+
+
+def layer_arguments(
+    kind: str,
+    steps: int,
+    batch: int,
+    size: int,
+    layers: int = 1,
+    directions: int = 1,
+    has_biases: bool = True,
+    batch_first: bool = False,
+) -> list[Any]:
+    """What a recurrent layer is called with; inputs have 3 numbers."""
+    shape = (batch, steps, 3) if batch_first else (steps, batch, 3)
+    states = [f32(layers * directions, batch, size, seed=k) for k in range(2 if kind == "lstm" else 1)]
+    weights, wide = [], GATES[kind] * size
+    for k in range(layers * directions):
+        inputs = 3 if k < directions else directions * size
+        parts = [f32(wide, inputs, seed=k + 5), f32(wide, size, seed=k + 9), f32(wide, seed=k), f32(wide, seed=k + 1)]
+        weights += parts[: 4 if has_biases else 2]
+    rest = [has_biases, layers, 0.0, False, directions == 2, batch_first]
+    return [f32(*shape), states if kind == "lstm" else states[0], weights, *rest]
+
+
+@pytest.mark.parametrize("kind", list(GATES))
+@pytest.mark.parametrize("few", [0, 8])
+def test_layers(kind: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_recurrent, "FEW_SEQUENCES", few)
+    step = check(f"aten::{kind}.input", layer_arguments(kind, 3, 2, 4))
+    assert calls(step) == ("glll" if few else "gglglgl")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layers": 2, "directions": 2},
+        {"has_biases": False, "batch_first": True},
+        {"directions": 2, "batch_first": True},
+    ],
+    ids=str,
+)
+def test_layers_of_layers(options: dict[str, Any]) -> None:
+    check("aten::lstm.input", layer_arguments("lstm", 2, 2, 3, **options))
+    check("aten::gru.input", layer_arguments("gru", 2, 1, 3, **options))
+
+
+@pytest.mark.parametrize("kind", list(GATES))
+def test_cells(kind: str) -> None:
+    x, states, weights, *_ = layer_arguments(kind, 1, 2, 4)
+    given = [s[0] for s in states] if kind == "lstm" else states[0]
+    assert calls(check(f"aten::{kind}_cell", [x[0], given, *weights])) == "gl"
+    assert calls(check(f"aten::{kind}_cell", [x[0], given, *weights[:2], None, None])) == "gl"

@@ -18,6 +18,8 @@ from gpujit.kernels.cuda_source import Source
 
 # Widest rows of queries, keys and values; bytes of shared memory that a block may have.
 MOST_COLUMNS, MOST_SHARED = 128, 48 << 10
+# Blocks that give each multiprocessor one.
+BUSY = 132
 
 
 class Spec(NamedTuple):
@@ -33,7 +35,7 @@ class Spec(NamedTuple):
     columns: int
     mask: np.dtype | None = None
     is_causal: bool = False
-    rows: int = 4
+    rows: int = 2
     keys: int = 4
     down: int = 16
     across: int = 8
@@ -56,14 +58,21 @@ class Spec(NamedTuple):
         return 4 * (numbers + keys * self.columns + self.queries * (keys + 1))
 
 
-def spec_of(dtype: np.dtype, depth: int, columns: int, mask: np.dtype | None, is_causal: bool) -> Spec | None:
-    """The spec for rows of these lengths; None when they are too long."""
+def spec_of(
+    dtype: np.dtype, depth: int, columns: int, mask: np.dtype | None, is_causal: bool, heads: int, queries: int
+) -> Spec | None:
+    """The spec for rows of these lengths, with blocks for a whole GPU if there is work for them; None for long rows.
+
+    Args: ``heads`` are those of all batches.
+    """
     if max(depth, columns) > MOST_COLUMNS:
         return None
-    for rows, keys in ((4, 4), (2, 4), (2, 2), (1, 2)):
-        spec = Spec(dtype, depth, columns, mask, is_causal, rows, keys)
-        if spec.shared <= MOST_SHARED:
-            return spec
+    for rows in (2, 1):
+        for keys in (4, 2):
+            spec = Spec(dtype, depth, columns, mask, is_causal, rows, keys)
+            fits = spec.shared <= MOST_SHARED and rows * columns <= MOST_COLUMNS
+            if fits and (rows == 1 or grid(spec, 1, heads, queries) >= BUSY):
+                return spec
     return None
 
 
