@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import util
 from typing import Any
 
@@ -22,7 +21,7 @@ from cuda import core
 from gpujit.ir.values import DeviceTensor
 from gpujit.kernels import cuda_cache
 from gpujit.kernels.cuda_launch import BLOCKS_EACH
-from gpujit.kernels.cuda_tile import Limits
+from gpujit.kernels.cuda_tile import limits_of
 from gpujit.kernels.launches import Address, Convolution, DeviceKernel, Gemm, Launch, Matrix
 from gpujit.runtime.cublas import Products
 from gpujit.runtime.device import At, Call, Handle, OutOfMemory
@@ -62,7 +61,7 @@ class CupyDevice:
             # Captures need a stream of their own: the default one cannot be captured.
             self._capturing = cupy.cuda.Stream(non_blocking=True)
         self.most_blocks = BLOCKS_EACH * processors
-        self.limits = replace(Limits(), busy=processors * 2048)
+        self.limits = limits_of(capability)
         self._kernels: dict[DeviceKernel, tuple[Any, Any]] = {}
         self._lock = threading.RLock()
         self._capture = threading.Lock()
