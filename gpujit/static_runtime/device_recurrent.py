@@ -29,7 +29,7 @@ Array = Value | np.ndarray
 
 
 class Layers(NamedTuple):
-    """What a node computes: its input, its first states (hidden, and an LSTM's cells), the weights of each direction."""
+    """What a node computes: its input, its first states (hidden, and an LSTM's cells), the weights by direction."""
 
     kind: str
     x: Value

@@ -226,6 +226,7 @@ class DeviceArena:
         me = proxy(self)
         template = [self._filled(v) for v in code.template]
         instructions = []
+        what: Any
         for kind, instruction in zip(code.kinds, code.instructions, strict=True):
             what = instruction[1] if len(instruction) > 1 else None
             if isinstance(what, DeviceSegment):
