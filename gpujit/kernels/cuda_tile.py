@@ -60,6 +60,11 @@ class Limits:
     busy: int = 132 * 2048
     split: int = 8
 
+    @property
+    def multiprocessors(self) -> int:
+        """How many of them those threads keep busy."""
+        return max(self.busy // 2048, 1)
+
 
 _MOST = Limits()
 _limits: ContextVar[Limits] = ContextVar("gpujit_cuda_limits", default=_MOST)

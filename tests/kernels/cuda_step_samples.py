@@ -44,6 +44,8 @@ STEPS: dict[str, tuple[str, list[Any]]] = {
     "avg_pool": ("aten::avg_pool2d", [empty(1, 64, 56, 56), [3, 3], [1, 1], [1, 1], False, False, None]),
     "global_pool": ("aten::adaptive_avg_pool2d", [empty(1, 512, 8, 8), [1, 1]]),
     "adaptive_pool": ("aten::adaptive_avg_pool2d", [empty(1, 64, 13, 13), [6, 6]]),
+    "softmax_split": ("aten::softmax.int", [empty(4, 1 << 20), -1, None]),
+    "mean_split": ("aten::mean.dim", [empty(1 << 22, 3), [0], False, None]),
     "attention": _attention(FLOAT32, 64),
     "attention_causal": _attention(FLOAT32, 64, None, True),
     "attention_wide": _attention(FLOAT32, 128),
