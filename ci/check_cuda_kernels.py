@@ -53,8 +53,10 @@ def uses_float64(kernel: CudaKernel) -> bool:
     return any(x.dtype.name == "float64" for x in (*p.inputs, *p.outputs, *p.body))
 
 
-def faults(found: Resources, code: Sequence[str], block: int, float64: bool, load: int, store: int) -> list[str]:
-    """What is wrong with a kernel's machine code."""
+def faults(
+    found: Resources, code: Sequence[str], block: int, float64: bool, load: int, store: int, most: int = CEILING
+) -> list[str]:
+    """What is wrong with a kernel's machine code, whose threads may have ``most`` registers."""
     wrong = []
     if found.stack or found.local:
         wrong.append(f"{found.stack} bytes of stack, {found.local} of local memory")
@@ -67,7 +69,7 @@ def faults(found: Resources, code: Sequence[str], block: int, float64: bool, loa
     for word, wanted in (("LDG", load), ("STG", store)):
         if wanted == 16 and not any(i.startswith(word) and ".128" in i for i in code):
             wrong.append(f"no 128-bit {word}, which the plan has")
-    ceiling = min(CEILING, REGISTERS // block)
+    ceiling = min(most, REGISTERS // block)
     if found.registers > ceiling:
         wrong.append(f"{found.registers} registers, at most {ceiling} are wanted")
     return wrong

@@ -80,9 +80,9 @@ class ScriptMethod:
         dtype than the result (then nothing was written), ScriptRuntimeError or OpError when the program fails.
         """
         program = self._program
+        out = _take_out(self._function.schema, kwargs, program) if kwargs else None
         if program.device is not None:
             args, kwargs = program.arguments(args), program.arguments(kwargs)
-        out = _take_out(self._function.schema, kwargs, program) if kwargs else None
         values = bind_arguments(self._function.schema, args, kwargs, skip=1)
         return wrap(program.run(self._function, [self._owner, *values], out), program)
 
@@ -196,9 +196,9 @@ class ScriptModule:
         if function is None:
             raise UnknownAttributeError(f"{t.name} has no method 'forward'; it has {sorted(t.methods)}")
         program = self._program
+        out = _take_out(function.schema, kwargs, program) if kwargs else None
         if program.device is not None:
             args, kwargs = program.arguments(args), program.arguments(kwargs)
-        out = _take_out(function.schema, kwargs, program) if kwargs else None
         values = bind_arguments(function.schema, args, kwargs, skip=1)
         run = program.run
         for hook in t.forward_pre_hooks:

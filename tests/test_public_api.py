@@ -65,6 +65,8 @@ MODULE = [
     "children",
     "code",
     "code_with_constants",
+    "cpu",
+    "cuda",
     "define",
     "double",
     "eval",

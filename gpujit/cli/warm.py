@@ -6,8 +6,8 @@ import argparse
 import re
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpujit.cli.inputs import INPUTS, Chosen, add_model_arguments, chosen
@@ -17,6 +17,7 @@ from gpujit.support.progress import Stage
 
 if TYPE_CHECKING:
     from gpujit.kernels.cuda_cache import Capability
+    from gpujit.kernels.cuda_tile import Limits
     from gpujit.runtime.executor import Executor
     from gpujit.static_runtime.device_warm import Found
 
@@ -43,7 +44,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Compile everything; 4 when some kernel cannot be. Raises ArgumentError, LoadError, DeviceError without tools."""
+    """Compile everything; 4 when some kernel or plan cannot be made. Raises ArgumentError, LoadError, DeviceError."""
     targets = architectures(arguments.arch)
     gpus = {name: capability for name, capability in targets.items() if capability is not None}
     if gpus:
@@ -54,14 +55,14 @@ def execute(arguments: argparse.Namespace) -> int:
     if CPU in targets:
         warm_cpu(model, found)
     if gpus:
-        warm_gpus(needed(model), gpus, found)
+        warm_gpus(needed(model, gpus), gpus, found)
     found["seconds"] = round(time.perf_counter() - started, 3)
     found["cache"] = _place()
     if arguments.json:
         print_json(found)
     else:
         print(as_text(found))
-    return _FAILED if found["failures"] else 0
+    return _FAILED if found["failures"] or found.get("unplanned") else 0
 
 
 def architectures(text: str) -> dict[str, Capability | None]:
@@ -91,33 +92,45 @@ def check_tools(gpus: dict[str, Capability]) -> None:
 # -------------------------------------------------------------------------------------------------------------- kernels
 
 
-def needed(model: Chosen) -> Found:
-    """The kernels that calls of the model on a GPU need. Raises what such calls raise."""
+def needed(model: Chosen, gpus: Mapping[str, Capability]) -> dict[str, Found]:
+    """What calls of the model need on each of these GPUs. Raises what such calls raise."""
     # What the help needs is little.
+    from gpujit.kernels.cuda_tile import limits_of
+
+    found: dict[Limits, Found] = {}
+    with Stage("make plans", len(gpus)) as stage:
+        for capability in gpus.values():
+            limits = limits_of(capability)
+            if limits not in found:
+                found[limits] = _needed(model, limits)
+            stage.advance()
+    return {name: found[limits_of(capability)] for name, capability in gpus.items()}
+
+
+def _needed(model: Chosen, limits: Limits) -> Found:
     from gpujit.cli.tiers import optimised
     from gpujit.ir.module import Function
-    from gpujit.runtime.executor import Executor
-    from gpujit.static_runtime.device_warm import Found, collecting
+    from gpujit.static_runtime.device_warm import Found, Target, WarmExecutor
 
     module = optimised(model)
-    program, found = module._program, Found()
+    program, found, target = module._program, Found(), Target(limits=limits)
 
-    def make(function: Function) -> Executor:
-        interpret = partial(program.interpret, function)
-        return Executor(function, program.lowerer.rules, interpret, planner=collecting(found, interpret))
+    def make(function: Function) -> WarmExecutor:
+        return WarmExecutor(function, program.lowerer.rules, found, target)
 
     program.optimise(make)
-    with Stage("make the plan"):
-        module.methods[model.method.name].warmup([tuple(model.values)])
+    method = module.methods[model.method.name]
+    method.warmup([tuple(model.values)])
+    found.unplanned += program.executor(method._function).reasons()
     return found
 
 
-def warm_gpus(needs: Found, gpus: dict[str, Capability], report: dict[str, Any]) -> None:
+def warm_gpus(needs: Mapping[str, Found], gpus: Mapping[str, Capability], report: dict[str, Any]) -> None:
     """Compile kernels for all of these GPUs, and add to the report what became of them."""
     from gpujit.kernels import cuda_cache
     from gpujit.support.errors import InternalError
 
-    wanted = [(launched, name) for launched in needs.kernels.values() for name in gpus]
+    wanted = [(launched, name) for name in gpus for launched in needs[name].kernels.values()]
     ways = [""] * len(wanted)
     made = cuda_cache.prepare(
         [(launched.kernel, gpus[name]) for launched, name in wanted], lambda k, how: ways.__setitem__(k, how)
@@ -133,16 +146,15 @@ def warm_gpus(needs: Found, gpus: dict[str, Capability], report: dict[str, Any])
                 "seconds": round(sum(c.seconds for c in compiled), 3),
             }
         )  # fmt: skip
-    for (launched, name), code in zip(wanted, made, strict=True):
-        if isinstance(code, InternalError):
-            report["failures"].append(
-                {
-                    "architecture": name, "group": launched.operators, "place": launched.place,
-                    "reason": code.message,
-                }
-            )  # fmt: skip
-    report["plans"], report["launches"] = needs.plans, needs.launches
-    report["host"] = [{"group": h.operators, "place": h.place, "reason": h.reason} for h in needs.host]
+    report["failures"] += [
+        {"architecture": name, "group": launched.operators, "place": launched.place, "reason": code.message}
+        for (launched, name), code in zip(wanted, made, strict=True)
+        if isinstance(code, InternalError)
+    ]
+    # These do not depend on the kind of GPU.
+    first = next(iter(needs.values()))
+    report["plans"], report["launches"], report["unplanned"] = first.plans, first.launches, first.unplanned
+    report["host"] = [{"group": h.operators, "place": h.place, "reason": h.reason} for h in first.host]
 
 
 def warm_cpu(model: Chosen, report: dict[str, Any]) -> None:
@@ -210,6 +222,7 @@ def as_text(report: dict[str, Any]) -> str:
         counts = Counter(each["reason"] for each in host)
         lines.append(f"{len(host)} operators have no step on a GPU and run on the host (--json lists them):")
         lines.append(table(((n, reason) for reason, n in counts.most_common()), right=(0,)))
+    lines += [f"no plan on a GPU: {safe(reason)}" for reason in report.get("unplanned", ())]
     if "plans" in report:
         plans = f"{report['plans']} plan{'s' * (report['plans'] != 1)}"
         lines.append(f"{plans} on a GPU, {report['launches']} launches")

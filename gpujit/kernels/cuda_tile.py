@@ -66,6 +66,19 @@ class Limits:
         return max(self.busy // 2048, 1)
 
 
+# Multiprocessors of the usual GPU of each compute capability.
+_PROCESSORS = {(7, 5): 40, (8, 0): 108, (8, 6): 84, (8, 9): 128, (9, 0): 132, (10, 0): 148, (12, 0): 170}
+
+
+def limits_of(capability: tuple[int, int]) -> Limits:
+    """What plans may use of any GPU of a compute capability, or of the nearest one below that is known.
+
+    Equal for all of them, so that kernels compiled ahead are those that plans ask for.
+    """
+    known = [c for c in _PROCESSORS if c <= capability] or [min(_PROCESSORS)]
+    return replace(Limits(), busy=_PROCESSORS[max(known)] * 2048)
+
+
 _MOST = Limits()
 _limits: ContextVar[Limits] = ContextVar("gpujit_cuda_limits", default=_MOST)
 

@@ -28,26 +28,30 @@ class Products:
 
     Args:
         lt: the bindings' module ``nvmath.bindings.cublasLt``.
-        tf32: whether float32 numbers may be rounded to TF32.
     """
 
-    def __init__(self, lt: Any, tf32: bool = False) -> None:
-        self.lt, self.tf32 = lt, tf32
+    def __init__(self, lt: Any) -> None:
+        self.lt = lt
         self.handle = lt.create()
 
-    def product(self, gemm: Gemm, addresses: tuple[int, int, int, int], workspace: int, room: int) -> Product:
-        """A product with the addresses of a, b, out and the bias (0 without one). Raises InternalError."""
-        return Product(self, gemm, addresses, workspace, room)
+    def product(
+        self, gemm: Gemm, addresses: tuple[int, int, int, int], workspace: int, room: int, tf32: bool = False
+    ) -> Product:
+        """A product with the addresses of a, b, out and the bias (0 without one); ``tf32``: whether float32 numbers
+        may be rounded to TF32. Raises InternalError."""
+        return Product(self, gemm, addresses, workspace, room, tf32)
 
 
 class Product:
     """One product, ready to be put on streams; ``__call__`` takes a stream's address."""
 
     def __init__(
-        self, owner: Products, gemm: Gemm, addresses: tuple[int, int, int, int], workspace: int, room: int
+        self, owner: Products, gemm: Gemm, addresses: tuple[int, int, int, int], workspace: int, room: int, tf32: bool
     ) -> None:
         lt = owner.lt
-        self._lt, self._destroy = lt, []
+        self._lt = lt
+        # What was made, and what it is given back by.
+        self._destroy: list[tuple[Callable[[int], None], int]] = []
         a, b, out, bias = addresses
         left, right = (gemm.a, a), (gemm.b, b)
         by_rows = gemm.out.column == 1
@@ -59,7 +63,7 @@ class Product:
         kind = _TYPES[gemm.dtype]
         scale = _TYPES[FLOAT64] if is_double else _TYPES[FLOAT32]
         compute = _COMPUTE_64 if is_double else _COMPUTE_32
-        if owner.tf32 and gemm.dtype == FLOAT32:
+        if tf32 and gemm.dtype == FLOAT32:
             compute = _COMPUTE_TF32
         self._description = lt.matmul_desc_create(compute, scale)
         self._keep(lt.matmul_desc_destroy, self._description)

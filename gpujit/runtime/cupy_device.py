@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import util
 from typing import Any
 
@@ -22,7 +21,7 @@ from cuda import core
 from gpujit.ir.values import DeviceTensor
 from gpujit.kernels import cuda_cache
 from gpujit.kernels.cuda_launch import BLOCKS_EACH
-from gpujit.kernels.cuda_tile import Limits
+from gpujit.kernels.cuda_tile import limits_of
 from gpujit.kernels.launches import Address, Convolution, DeviceKernel, Gemm, Launch, Matrix
 from gpujit.runtime.cublas import Products
 from gpujit.runtime.device import At, Call, Handle, OutOfMemory
@@ -62,17 +61,15 @@ class CupyDevice:
             # Captures need a stream of their own: the default one cannot be captured.
             self._capturing = cupy.cuda.Stream(non_blocking=True)
         self.most_blocks = BLOCKS_EACH * processors
-        self.limits = replace(Limits(), busy=processors * 2048)
+        self.limits = limits_of(capability)
         self._kernels: dict[DeviceKernel, tuple[Any, Any]] = {}
         self._lock = threading.RLock()
         self._capture = threading.Lock()
-        self._products: Products | None = None
-        self.capture_refusal = ""
-        if util.find_spec("nvmath") is None:
-            self.capture_refusal = (
-                "products go through CuPy, whose calls of cuBLAS cannot be captured: pip install 'nvmath-python[cu13]'"
-            )
-        self.workspace = 0 if self.capture_refusal else _WORKSPACE_HOPPER if capability[0] >= 9 else _WORKSPACE
+        with self._device:
+            self._products, self.capture_refusal = _products()
+        self.workspace = _WORKSPACE_HOPPER if capability[0] >= 9 else _WORKSPACE
+        if self._products is None:
+            self.workspace = 0
 
     @contextmanager
     def here(self) -> Iterator[None]:
@@ -199,16 +196,11 @@ class CupyDevice:
 
     def gemm(self, gemm: Gemm, at: At, workspace: int) -> Call:
         """See GpuDevice."""
-        if not self.workspace:
+        if self._products is None:
             return self._cupy_product(gemm, at)
-        with self._lock:
-            if self._products is None:
-                lt = importlib.import_module("nvmath.bindings.cublasLt")
-                self._products = Products(lt, tf32=config.tf32)
-            self._products.tf32 = config.tf32
-            addresses = (_address(gemm.a.at, at), _address(gemm.b.at, at), _address(gemm.out.at, at))
-            bias = 0 if gemm.bias is None else _address(gemm.bias, at)
-            product = self._products.product(gemm, (*addresses, bias), workspace, self.workspace)
+        addresses = (_address(gemm.a.at, at), _address(gemm.b.at, at), _address(gemm.out.at, at))
+        bias = 0 if gemm.bias is None else _address(gemm.bias, at)
+        product = self._products.product(gemm, (*addresses, bias), workspace, self.workspace, config.tf32)
 
         def call(stream: Handle) -> None:
             product(stream.ptr)
@@ -285,6 +277,18 @@ class CupyDevice:
     def replay(self, graph: Handle, stream: Handle) -> None:
         """See GpuDevice."""
         graph.launch(stream)
+
+
+def _products() -> tuple[Products | None, str]:
+    """What makes products on the current device, or why CuPy has to and they cannot be captured."""
+    reason = "products go through CuPy, whose calls of cuBLAS cannot be captured"
+    if util.find_spec("nvmath") is None:
+        return None, f"{reason}: pip install 'nvmath-python[cu13]'"
+    try:
+        return Products(importlib.import_module("nvmath.bindings.cublasLt")), ""
+    except Exception as fault:
+        # The bindings have a class for each thing that may be missing.
+        return None, f"{reason}: cuBLASLt is not to be had ({type(fault).__name__}: {fault})"
 
 
 def _address(place: Address, at: At) -> int:

@@ -110,7 +110,7 @@ class HostBacked:
 
     def product(self, call: Gemm, at: At) -> Callable[[], None]:
         """A Gemm through NumPy, sums of half types in float32."""
-        wide = np.float64 if call.dtype == np.float64 else np.float32
+        wide: Any = np.float64 if call.dtype == np.float64 else np.float32
         a, b, out = (self._matrix(m, call, at) for m in (call.a, call.b, call.out))
         bias = None
         if call.bias is not None:
@@ -121,9 +121,9 @@ class HostBacked:
 
         def run() -> None:
             with np.errstate(all="ignore"):
-                found = (call.alpha * (a.astype(wide) @ b.astype(wide))).astype(wide)
+                found: Any = np.matmul(a.astype(wide), b.astype(wide)) * wide(call.alpha)
                 if call.beta:
-                    found = found + call.beta * out.astype(wide)
+                    found = found + out.astype(wide) * wide(call.beta)
                 if bias is not None:
                     found = found + bias.astype(wide)
                 if call.ending == "relu":

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node
+from gpujit.kernels.cuda_autotune import measuring
 from gpujit.kernels.cuda_tile import within
 from gpujit.kernels.launches import DeviceKernel, Gemm, Launch
 from gpujit.runtime.device import GpuDevice, require_process
@@ -20,6 +21,7 @@ from gpujit.runtime.outputs import Targets
 from gpujit.static_runtime.decide import name_values
 from gpujit.static_runtime.device_build import DevicePlan, build_device
 from gpujit.static_runtime.device_run import DeviceArena, DeviceStats
+from gpujit.static_runtime.device_timer import DeviceTimer
 from gpujit.static_runtime.device_weights import Weights
 from gpujit.static_runtime.idle import Idle, pool
 from gpujit.static_runtime.order import RETURN
@@ -92,7 +94,7 @@ class DeviceGraph:
     def _make(self) -> DevicePlan:
         device, refused = self.device, set[DeviceKernel]()
         while True:
-            with within(device.limits):
+            with within(device.limits), measuring(DeviceTimer(device)):
                 plan = build_device(
                     self.graph, self._programs, self._lowerer, self.options, device.has_convolution, refused
                 )

@@ -39,6 +39,7 @@ from gpujit.static_runtime.device_build import CheckStep, DevicePlan, DeviceSegm
 from gpujit.static_runtime.device_weights import Weights
 from gpujit.static_runtime.places import Place
 from gpujit.static_runtime.steps import Slot
+from gpujit.support.config import config
 from gpujit.support.errors import DeviceError, InternalError, OpError
 
 _INTERPRETER = Interpreter(Lowerer(np))
@@ -225,6 +226,7 @@ class DeviceArena:
         me = proxy(self)
         template = [self._filled(v) for v in code.template]
         instructions = []
+        what: Any
         for kind, instruction in zip(code.kinds, code.instructions, strict=True):
             what = instruction[1] if len(instruction) > 1 else None
             if isinstance(what, DeviceSegment):
@@ -307,7 +309,8 @@ class SegmentRun:
         self._graph: Handle = None
         self._is_warm = False
         # Why there is no graph.
-        self._refusal = runtime.device.capture_refusal
+        is_off = "graphs" in config.disable
+        self._refusal = "the switch 'disable' turns graphs off" if is_off else runtime.device.capture_refusal
         if len(self._calls) < LEAST_CALLS:
             self._refusal = self._refusal or "a single call needs no graph"
 

@@ -9,6 +9,7 @@ from gpujit.fuser.errors import NotFused
 from gpujit.fuser.lower import Lowered, lower
 from gpujit.ir.graph import Node, Value
 from gpujit.ir.scalar import RecordError
+from gpujit.kernels.cuda_autotune import limits_for
 from gpujit.kernels.cuda_steps import step_of
 from gpujit.kernels.launches import DeviceStep
 from gpujit.kernels.tile import NotRendered, TileError, TileProgram
@@ -35,11 +36,20 @@ def program_step(
     if len(ins) != len(inputs) or len(outs) != len(outputs):
         return None
     try:
-        step = step_of(program, ins, outs, sizes, params, label)
+        limits = limits_for(program, ins, outs, sizes, params, [extent(p) for p in (*inputs, *outputs)])
+        step = step_of(program, ins, outs, sizes, params, label, limits)
     except NotRendered:
         return None
     found = tuple(overwritten(program, k, inputs, outputs) for k in range(len(outputs)))
     return replace(step, overwrites=found)
+
+
+def extent(place: Place) -> int:
+    """Bytes from the start of a place's memory to the end of its last element."""
+    if not place.nbytes:
+        return 0
+    last = sum((n - 1) * s for n, s in zip(place.shape, place.strides, strict=True))
+    return place.offset + last + place.dtype.itemsize
 
 
 def group_step(lowered: Lowered, inputs: Sequence[Place], outputs: Sequence[Place], label: str) -> DeviceStep | None:

@@ -116,6 +116,16 @@ def test_what_runs_on_the_host_is_told(path: str, compiler: list[str], capsys: p
     assert "1 operators have no step on a GPU" in out
 
 
+def test_what_has_no_plan_on_a_gpu_is_told(
+    tmp_path: Path, compiler: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.pt").write_bytes(archive(module(forward("x: Tensor", "return torch.add_(x, 1)")), {}))
+    code, out, _ = call(capsys, str(tmp_path / "m.pt"), "4", "--arch", "sm_90", "--json")
+    found = json.loads(out)
+    assert code == 4 and found["plans"] == 0 and "writes into its input" in found["unplanned"][0]
+    assert "no plan on a GPU: " in call(capsys, str(tmp_path / "m.pt"), "4", "--arch", "sm_90")[1]
+
+
 def test_the_cpu_is_warmed_when_nothing_else_is_said(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, path, "4x8", "--method", "other", "--json")
     (row,) = json.loads(out)["architectures"]
