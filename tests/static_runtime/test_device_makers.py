@@ -308,3 +308,42 @@ def test_cells(kind: str) -> None:
     given = [s[0] for s in states] if kind == "lstm" else states[0]
     assert calls(check(f"aten::{kind}_cell", [x[0], given, *weights])) == "gl"
     assert calls(check(f"aten::{kind}_cell", [x[0], given, *weights[:2], None, None])) == "gl"
+
+
+# ----------------------------------------------------------------------------------------------- moved elements
+
+MOVES: list[tuple[str, list[Any], str]] = [
+    ("aten::upsample_nearest2d.vec", [f32(1, 2, 3, 4), None, [2.0, 2.0]], "l"),
+    ("aten::upsample_nearest2d", [f32(1, 1, 3, 4), [5, 3], None, None], "l"),
+    ("aten::upsample_nearest1d", [np.arange(6).reshape(1, 1, 6), [4], None], "l"),
+    ("aten::upsample_bilinear2d.vec", [f32(1, 2, 3, 4), [5, 4], False, None], "l"),
+    ("aten::upsample_bilinear2d", [f32(1, 1, 3, 4), [4, 6], True, None, None], "l"),
+    ("aten::upsample_linear1d", [f32(1, 1, 3), [5], False, 1.7], "l"),
+    ("aten::upsample_bicubic2d", [f32(1, 1, 3, 4), [4, 3], False, None, None], "l"),
+    ("aten::_upsample_bilinear2d_aa", [f32(1, 1, 5, 6), [3, 4], False, None, None], "l"),
+    ("aten::reflection_pad1d", [f32(2, 5), [2, 4]], "l"),
+    ("aten::reflection_pad2d", [f32(1, 3, 4), [1, 2, 2, 0]], "l"),
+    ("aten::replication_pad2d", [f32(1, 1, 2, 3), [1, 2, 3, 0]], "l"),
+    ("aten::pad", [f32(1, 2, 4), [3, 4], "circular", None], "l"),
+    ("aten::pad", [f32(2, 4), [1, 1], "constant", 2.0], "l"),
+    ("aten::pixel_shuffle", [f32(1, 8, 2, 3), 2], "l"),
+    ("aten::pixel_unshuffle", [f32(2, 4, 6), 2], "l"),
+    ("aten::channel_shuffle", [f32(1, 6, 2), 3], "l"),
+    ("aten::im2col", [f32(1, 2, 4, 5), [2, 3], [1, 2], [1, 0], [2, 1]], "l"),
+    ("aten::select_scatter", [f32(3, 4), f32(3, seed=1), 1, -1], "ll"),
+    ("aten::slice_scatter", [f32(3, 6), f32(3, 2, seed=1), 1, 1, 5, 2], "ll"),
+    ("aten::slice_scatter", [np.arange(5), np.arange(3), 0, None, -2, 1], "ll"),
+    ("aten::glu", [f32(2, 6, 3), 1], "l"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(MOVES)))
+def test_moved_elements(number: int) -> None:
+    name, arguments, wanted = MOVES[number]
+    assert calls(check(name, arguments)) == wanted
+
+
+def test_weights_of_windows_that_ended_do_not_meet_infinity() -> None:
+    x = f32(1, 1, 7, 7)
+    x[0, 0, 3, 3] = np.inf
+    check("aten::_upsample_bilinear2d_aa", [x, [3, 3], False, None, None])
