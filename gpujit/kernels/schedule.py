@@ -241,8 +241,8 @@ def collapse(
 ) -> Collapsed:
     """The program with neighbouring dims merged where all arrays lie in memory as if they were one.
 
-    Only dims that arrays are indexed with as they are, or shifted (a slice), merge; dims inside sums, masks and positions
-    stay.
+    Only dims that arrays are indexed with as they are, or shifted (a slice), merge; dims inside sums, masks and
+    positions stay.
     """
     ins, outs, lengths, numbers = list(inputs), list(outputs), list(sizes), list(params)
     merges: list[Merge] = []

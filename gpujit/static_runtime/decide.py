@@ -22,7 +22,7 @@ from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.carried import keep_in_place
 from gpujit.static_runtime.endings import Ending, endings
 from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of
-from gpujit.static_runtime.native import Made, Maker, NativeKernel, Request, compiled, of_copy, of_group
+from gpujit.static_runtime.native import Made, Maker, NativeKernel, Request, Step, compiled, of_copy, of_group
 from gpujit.static_runtime.order import RETURN, steps_of, within_rounds
 from gpujit.static_runtime.places import Place, Places, Strides, contiguous
 from gpujit.static_runtime.plan import Lifetime, Plan, plan_arena
@@ -52,7 +52,7 @@ class Decisions:
         self.alias = AliasAnalysis(self.graph)
         self.order = steps_of(self.graph)
         self.position = {n: i for i, n in enumerate(self.order)}
-        self.natives: dict[Node, NativeKernel] = {}
+        self.natives: dict[Node, Step] = {}
         self.operands: dict[Node, Sequence[Value]] = {}
         self.outs: dict[Node, Op] = {}
         self.kinds: dict[Node, str] = {}
@@ -175,7 +175,8 @@ class Decisions:
         kernel, whole = self.natives.get(first), self.places.of(read.root)
         if first.block is not node.block:
             return None
-        if self.maker is None or kernel is None or not isinstance(kernel.owner, BoundTemplate) or whole is None:
+        is_template = isinstance(kernel, NativeKernel) and isinstance(kernel.owner, BoundTemplate)
+        if self.maker is None or not is_template or whole is None:
             return None
         residual = None if ending.residual is None else self.places.of(ending.residual)
         if not self.is_whole(read) or not self.is_read_by(read.root, node):
@@ -272,7 +273,7 @@ class Decisions:
             for k, value in enumerate(node.outputs):
                 if value not in self.last:
                     continue
-                for j in kernel.overwrites[k]:
+                for j in kernel.overwrites[k] if k < len(kernel.overwrites) else ():
                     root = operands[j].root
                     if root in taken or self.last.get(root) != i or not self.is_whole(operands[j]):
                         continue
