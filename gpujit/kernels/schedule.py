@@ -284,10 +284,10 @@ def _merges_at(
         if found is None:
             return None
         at, shift = found
-        array = (isinstance(item, Store), item.array)
-        places.setdefault(array, set()).add(at if at >= 0 else None)
+        which = (isinstance(item, Store), item.array)
+        places.setdefault(which, set()).add(at if at >= 0 else None)
         if shift.terms:
-            shifts.setdefault(array, {})[shift] = None
+            shifts.setdefault(which, {})[shift] = None
     merges: list[Merge] = []
     numbers = list(params)
     known = {(SIZE, k): n for k, n in enumerate(sizes)} | {(PARAM, k): n for k, n in enumerate(params)}
