@@ -20,13 +20,14 @@ _kernels: dict[Hashable, tuple[Library, Callable[[], str]]] = {}
 _lock = threading.Lock()
 
 
-def template_address(key: Hashable, render: Callable[[], str]) -> int:
-    """The address of the kernel known as ``key``, rendered and compiled when it is new."""
-    key = (key, host())
+def template_address(spec: tuple[str, Hashable], render: Callable[[], str]) -> int:
+    """The address of the kernel of a template, by the template's name and what its code follows from; rendered and
+    compiled when it is new."""
+    key = (spec, host())
     with _lock:
         found = _kernels.get(key)
     if found is None:
-        found = supply.module(repr(key), render, TIDY, part="templates"), render
+        found = supply.module(repr(key), render, TIDY, "templates", spec[0]), render
         with _lock:
             found = _kernels.setdefault(key, found)
     return found[0].address("kernel")
