@@ -93,7 +93,8 @@ def module(text: str, render: Callable[[], str], optimise: int, part: str = "", 
     """The functions of a module of LLVM IR that ``text`` stands for, from disk or rendered and compiled.
 
     ``text`` must differ whenever the IR would, given the code in ``kernels`` and its folder ``part``. Unlike kernels of
-    nests, it is loaded anew each time. ``label`` says what it is while it is compiled. Raises NotRendered, InternalError.
+    nests, it is loaded anew each time. ``label`` is what people are told while it is compiled. Raises
+    NotRendered, InternalError.
     """
     key = cache.key_of(f"module {optimise}\n{text}", host_key(), part)
     # Text with an address in memory says nothing about the code.
