@@ -16,7 +16,6 @@ from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
 from gpujit.program import Program
 from gpujit.runtime.warm import call_until_planned
 from gpujit.support.errors import ArgumentError, FreezeError
-from gpujit.support.progress import Stage
 
 # When kernels are compiled.
 MODES = ("ahead", "background", "never")
@@ -52,8 +51,7 @@ def freeze(
     program.lowerer.rules = mod._program.lowerer.rules
     program.loaded = mod._program.loaded
     program.place(mod._program.device, mod._program.choice)
-    with Stage("freeze"):
-        root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
+    root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
     graphs = [function.graph for _, _, function in frozen_methods(root)]
     program.report = optimize_frozen(graphs, numerics=optimize_numerics)
     return ScriptModule(root, program)

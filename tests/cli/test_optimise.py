@@ -48,6 +48,18 @@ def test_for_people_and_under_its_other_name(target: Path, capsys: pytest.Captur
     assert "4 outputs compared\nfolded 3 nodes into" in capsys.readouterr().out
 
 
+def test_norms_that_cannot_be_folded_are_told(tmp_path: Path, target: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It takes its statistics from the batch."""
+    body = "y = torch.conv2d(x, self.w)\nreturn torch.batch_norm(y, None, None, None, None, True, 0.1, 1e-05, False)"
+    source = module(forward("x: Tensor", body), "w : Tensor", parameters=["w"])
+    path = tmp_path / "m.pt"
+    path.write_bytes(archive(source, {"w": np.ones((2, 3, 1, 1), np.float32)}))
+    assert main(["optimise", str(path), "1x3x4x4", "-o", str(target)]) == 0
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("not folded: ")]
+    assert "aten::batch_norm" in line and "code/__torch__.py:" in line
+    assert len(call(capsys, str(path), "1x3x4x4", "-o", str(target))[1]["not_folded"]) >= 1
+
+
 def test_exact_folds_nothing(target: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, facts, _ = call(capsys, CLASSIFIER, "2x3x32x32", "-o", str(target), "--exact")
     assert code == 0 and facts["folded"] == 0 and {o["max_abs"] for o in facts["outputs"]} == {0.0}

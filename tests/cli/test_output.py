@@ -30,6 +30,18 @@ def test_a_table_is_folded_to_a_width_and_loses_nothing() -> None:
     assert text.count("a") == 30 + len(re.findall("a", "name what")) and text.count("word") == 10
 
 
+def test_numbers_stay_whole_and_without_room_rows_become_lines() -> None:
+    rows = [("planned", "126 us", "6%", "ok " * 4), ("b\x1b", "1.48 ms", "", "")]
+    header = ("", "median", "spread", "what")
+    wide = table(rows, header, indent="", right=(1, 2), width=40).split("\n")
+    assert "126 us" in wide[1] and max(map(len, wide)) <= 40
+    narrow = table(rows, header, indent=" ", right=(1, 2), width=25).split("\n")
+    assert narrow == [
+        " planned", " median  126 us", " spread  6%", " what    ok ok ok ok", "",
+        " b\\x1b", " median  1.48 ms",
+    ]  # fmt: skip
+
+
 def test_cells_mean_nothing_to_the_terminal_or_the_renderer() -> None:
     shown = "\\x1b[31m[bold]x[/bold]\\n:smile:\\u202e"
     assert table([(HOSTILE,)]) == f"  {shown}"
