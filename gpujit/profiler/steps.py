@@ -35,6 +35,8 @@ from gpujit.support.threads import thread_count
 # Seconds below which a step that is far from all ceilings is taken to consist of getting there: native ones and others.
 SMALL, SMALL_CALL = 2e-6, 20e-6
 FAR = 0.1
+# The share of a call's time that has to be missing from its steps' to be shown.
+LEAST_REST = 0.02
 # Tier of what stands around the steps.
 CALL = "call"
 
@@ -185,8 +187,8 @@ def _plain(label: str, place: Place = Place(), tier: str = CALL, kind: str | Non
 def timed(
     described: Sequence[Described], taken: Taken, around: np.ndarray, machine: Machine
 ) -> tuple[list[StepProfile], dict[int, int]]:
-    """The steps with their times, and what stands around them: together they make up the whole of each call. Then which
-    of them each number of a span stands for.
+    """The steps with their times, and what stands around them: together they make up the whole of a call. Then which of
+    them each number of a span stands for.
 
     Args:
         around: for each run the seconds of its call before it began and after it ended.
@@ -202,6 +204,12 @@ def timed(
             found.append(judged(replace(each.step, seconds=Times.of(taken.seconds[:, k].tolist())), machine))
     found.append(_row("between steps", taken.between))
     found.append(_row("results out", taken.leaving + around[:, 1]))
+    # Other work on the machine hits one step in this run and another in that: it is in the time of every call and in
+    # the median of no step.
+    whole = around.sum(axis=1) + taken.entering + taken.seconds.sum(axis=1) + taken.between + taken.leaving
+    rest = whole - sum(s.seconds.median for s in found)
+    if len(whole) and np.median(rest) > LEAST_REST * np.median(whole):
+        found.append(_row("interruptions", np.maximum(rest, 0.0)))
     return [replace(step, number=k) for k, step in enumerate(found)], place
 
 
