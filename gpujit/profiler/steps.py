@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.cpu_launch import BoundKernel
+from gpujit.kernels.templates.bound import BoundTemplate
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.profiler.costs import bytes_of, expanded, flat, flops_of
 from gpujit.profiler.data import (
@@ -62,7 +64,7 @@ def describe(runner: PlannedGraph, plan: StaticPlan, reasons: Mapping[Node, str]
         if kind == "prim::NativeRun":
             segment = next(segments)
             threads = 1 if all(s.kernel.is_small for s in segment.steps) else thread_count()
-            for native in segment.steps:
+            for native in {s.position: s for s in segment.steps}.values():
                 nodes = nodes_of(native.node, order)
                 tier = tiers[native.node]
                 operators = operators_of(nodes)
@@ -77,6 +79,7 @@ def describe(runner: PlannedGraph, plan: StaticPlan, reasons: Mapping[Node, str]
                     group=group,
                     kernel=sources.key(native.kernel, cut(tier.label)),
                     threads=threads,
+                    bytes_read=_kept_narrow(step.bytes_read, nodes, native.kernel.owner),
                 )
                 found.append(Described(native.position, nodes, step))
             continue
@@ -134,6 +137,16 @@ def _inputs(node: Node, nodes: Sequence[Node], owner: object) -> list[Value]:
         count = min(count, len(owner.call.nest.program.inputs)) if len(nodes) == 1 and node.schema is None else count
     found = [v for n in nodes[:-1] for v in n.inputs]
     return [v for v in dict.fromkeys((*found, *node.inputs[:count])) if v not in made]
+
+
+def _kept_narrow(read: int | None, nodes: Sequence[Node], owner: object) -> int | None:
+    """The bytes read where a template keeps its matrix of weights as smaller numbers than the graph does."""
+    kept = owner.constants.get("b") if isinstance(owner, BoundTemplate) else None
+    if read is None or kept is None or kept.dtype == FLOAT32:
+        return read
+    constants = [v.constant() for n in nodes for v in n.inputs if v.is_constant]
+    largest = max((c.nbytes for c in constants if isinstance(c, np.ndarray)), default=0)
+    return max(read - largest + kept.nbytes, 0)
 
 
 def _python_nodes(plan: StaticPlan) -> dict[tuple[str, int, int], list[Node]]:

@@ -179,8 +179,11 @@ class Recorder:
             rows += [(r[0], positions, r) for r in ticks.ticks().nanoseconds(track.table[: track.rows])]
         found = [(start, [int(number)], np.array([start, end])) for number, start, end in self._called().tolist()]
         for _, positions, times in sorted((*rows, *found), key=lambda row: row[0]):
+            first = 0
             for k, position in enumerate(positions):
-                yield Span(position, float(times[k]), float(times[k + 1]))
+                if k + 1 == len(positions) or positions[k + 1] != position:
+                    yield Span(position, float(times[first]), float(times[k + 1]))
+                    first = k + 1
 
     def _called(self) -> np.ndarray:
         """Calls of instructions: number, start, end."""
@@ -198,7 +201,8 @@ class Recorder:
         segments = iter(self.plan.segments)
         for k, kind in enumerate(self.plan.code.kinds):
             if kind == "prim::NativeRun":
-                found += [s.position for s in next(segments).steps]
+                # A kernel of several rounds is one step.
+                found += dict.fromkeys(s.position for s in next(segments).steps)
             elif -1 - k in called:
                 found.append(-1 - k)
         return tuple(found)
