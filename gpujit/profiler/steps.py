@@ -92,7 +92,7 @@ def describe(runner: PlannedGraph, plan: StaticPlan, reasons: Mapping[Node, str]
         node = matching.pop(0) if matching else None
         if node is None:
             tier_name = "interpreter" if kind.startswith("prim::") else "numpy"
-            step = _plain(kind, place_at(source, call), tier_name)
+            step = row(kind, place_at(source, call), tier_name)
         else:
             step = replace(
                 _step(plan, plan.order.index(node), (node,), node.inputs),
@@ -191,7 +191,7 @@ def _best_place(nodes: Sequence[Node]) -> Place:
 _NOTHING = Times(0.0, 0.0, 0.0, 0.0, 0)
 
 
-def _plain(label: str, place: Place = Place(), tier: str = CALL, kind: str | None = None) -> StepProfile:  # noqa: B008  # frozen
+def row(label: str, place: Place = Place(), tier: str = CALL, kind: str | None = None) -> StepProfile:  # noqa: B008  # frozen
     nothing: tuple[Tensor, ...] = ()
     name = label if kind is None else kind
     return StepProfile(0, None, cut(label), name, tier, place, None, "", (), nothing, nothing, _NOTHING)
@@ -228,11 +228,11 @@ def timed(
 
 def whole_call(times: Times) -> StepProfile:
     """The only row of what is not planned."""
-    return replace(_plain("interpreted call", tier="interpreter", kind=""), seconds=times)
+    return replace(row("interpreted call", tier="interpreter", kind=""), seconds=times)
 
 
 def _row(label: str, seconds: np.ndarray) -> StepProfile:
-    return replace(_plain(label, kind=""), seconds=Times.of(seconds.tolist() or [0.0]), bound=OVERHEAD)
+    return replace(row(label, kind=""), seconds=Times.of(seconds.tolist() or [0.0]), bound=OVERHEAD)
 
 
 def judged(step: StepProfile, machine: Machine) -> StepProfile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from gpujit.static import StaticModule, StaticModuleOptions
 from gpujit.static_runtime.clock import Taken
 from gpujit.static_runtime.module import PlannedGraph
 from gpujit.static_runtime.run import TimedArena
+from gpujit.support import background
 from gpujit.support.errors import ArgumentError, ScriptRaised
 from gpujit.support.watch import entering, running
 from tests.profiler.samples import profile as profile_of_nothing
@@ -293,3 +295,28 @@ def test_calls_that_are_too_many_are_counted(classifier: gpujit.ScriptModule, mo
     p = watched(lambda: classifier(IMAGE), 6, samples=False)
     assert len(p.calls) == 3 and p.count == 6
     assert p.profile.watched.runs == 6
+
+
+def test_tasks_that_outlive_the_block_or_run_elsewhere_are_not_seen(classifier: gpujit.ScriptModule) -> None:
+    with Profiler(ceilings=False) as p:
+        context = copy_context()
+        classifier(IMAGE)
+        thread = threading.Thread(target=context.run, args=(classifier, IMAGE))
+        thread.start()
+        thread.join()
+    want = classifier(IMAGE)["scores"]
+    assert np.array_equal(context.run(classifier, IMAGE)["scores"], want)
+    assert len(p.calls) == 1 and p.profile.watched.runs == 1
+    assert not any(isinstance(a, TimedArena) for a in idle_arenas(classifier))
+
+
+def test_plans_made_in_the_background_are_not_watched() -> None:
+    seen: list[Any] = []
+    with Profiler(ceilings=False) as p:
+        running.set(p)
+        try:
+            job = background.submit(lambda: seen.append((entering.get(), running.get())))
+        finally:
+            running.set(None)
+        assert job.wait(10)
+    assert seen == [(None, None)]

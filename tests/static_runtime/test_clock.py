@@ -143,7 +143,7 @@ def test_rounds_of_one_kernel_are_one_step() -> None:
 
 
 def test_calls_that_raise_leave_no_times() -> None:
-    recorder = Recorder(planned(CHAIN).plan([np.ones((64, 64), np.float32)]))
+    recorder = Recorder(planned(CHAIN).plan([np.ones((64, 64), np.float32)]).code)
 
     def fails(x: int) -> int:
         if x:
