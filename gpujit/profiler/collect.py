@@ -8,6 +8,7 @@ from contextvars import Token
 from functools import cache, cached_property
 from itertools import islice, pairwise
 from statistics import median
+from threading import get_ident
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
@@ -55,14 +56,15 @@ class Profiler:
         """``ceilings``: measure what the machine reaches, unless that is known; it takes a second, after the block.
         ``samples``: pass over some of many short calls, so that the block takes hardly longer.
         """
-        # Of each call seen: its target; start, end and whether it raised, one behind the other.
-        self._targets: list[Any] = []
-        self._marks: list[int] = []
+        # Of each call seen its target, start, end and whether it raised, one behind the other: numbers rather than
+        # records, which the collector of garbage would look at again and again.
+        self._marks: list[Any] = []
         self._ceilings, self._samples = ceilings, samples
         self._arenas: dict[PlannedGraph, list[TimedArena]] = {}
         self._idle: dict[PlannedGraph, list[TimedArena]] = {}
         self._token: Token[Watch | None] | None = None
-        self._is_used = False
+        self._is_used = self._is_going_on = False
+        self._thread = 0
         # Calls to pass over now, and all of those so far; nanoseconds that they have to take together.
         self._skip = self._skipped = 0
         self._cost = _cost_of_seeing() / MOST if samples else 0.0
@@ -72,7 +74,7 @@ class Profiler:
             raise ArgumentError("a profiler is for one block; make another one with gpujit.profile()")
         self._is_used = True
         self._before = kernels_asked()
-        self._token = entering.set(self)
+        self._token, self._thread = entering.set(self), get_ident()
         return self
 
     def __exit__(
@@ -87,9 +89,11 @@ class Profiler:
     def again(self) -> Iterator[None]:
         """A block in which this profiler goes on."""
         token = entering.set(self)
+        self._is_going_on, self._thread = True, get_ident()
         try:
             yield
         finally:
+            self._is_going_on = False
             entering.reset(token)
 
     # What modules and planned graphs call
@@ -104,7 +108,14 @@ class Profiler:
     def call(self, target: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """See Watch."""
         start = now()
-        outer, inner = set_entering(None), set_running(self)
+        outer = set_entering(None)
+        if (self._token is None and not self._is_going_on) or get_ident() != self._thread:
+            # A task that was begun in the block, and is now in another thread or has outlived it.
+            try:
+                return run(*args, **kwargs)
+            finally:
+                reset_entering(outer)
+        inner = set_running(self)
         failed = True
         try:
             result = run(*args, **kwargs)
@@ -115,9 +126,8 @@ class Profiler:
             reset_entering(outer)
             end = now()
             # All else is looked up afterwards: here each look-up counts.
-            self._targets.append(target)
-            self._marks += (start, end, failed)
-            if self._samples and len(self._targets) >= ALL_SEEN:
+            self._marks += (target, start, end, failed)
+            if self._samples and len(self._marks) >= 4 * ALL_SEEN:
                 # Calls to pass over, so that seeing this one cost no more than MOST of what they take.
                 self._skip = min(int(self._cost / (end - start + 1)), MOST_SKIPPED)
                 self._skipped += self._skip
@@ -149,7 +159,7 @@ class Profiler:
     @property
     def count(self) -> int:
         """How many calls there were, those passed over included."""
-        return len(self._targets) + self._skipped - self._skip
+        return len(self._marks) // 4 + self._skipped - self._skip
 
     def arenas(self, graph: PlannedGraph) -> list[TimedArena]:
         """The arenas in which a graph ran, those of its present plan first."""
@@ -158,7 +168,7 @@ class Profiler:
 
     def _each(self) -> Iterator[tuple[Any, int, int, bool]]:
         m = self._marks
-        return zip(self._targets, m[0::3], m[1::3], map(bool, m[2::3]), strict=True)
+        return zip(m[0::4], m[1::4], m[2::4], m[3::4], strict=True)
 
     @property
     def profile(self) -> Profile:
@@ -250,7 +260,7 @@ class Profiler:
         return {
             "format": "gpujit-profiles",
             "calls": self.count,
-            "seen": len(self._targets),
+            "seen": len(self._marks) // 4,
             "failed": sum(failed for *_, failed in self._each()),
             "profiles": [p.as_json() for p in self.profiles],
         }

@@ -24,10 +24,12 @@ from gpujit.profiler.collect import Profiler
 from gpujit.profiler.data import Kernels, Phase, Profile, Ratio, Times
 from gpujit.profiler.graphs import graph_text
 from gpujit.profiler.groups import measured, pairs_of
+from gpujit.profiler.interpreted import with_steps
 from gpujit.profiler.machine import machine
 from gpujit.runtime.executor import Executor, Plan
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.values import bind_arguments
+from gpujit.runtime.vm import Interpreter
 from gpujit.runtime.warm import unchanged
 from gpujit.static_runtime.module import PlannedGraph
 from gpujit.support.errors import ArgumentError, GpujitError
@@ -166,11 +168,11 @@ class _Session:
         if plan is None or not isinstance(runner, PlannedGraph) or not arenas:
             reason = "; ".join(self.executor.reasons()) or "its memory is not planned"
             graphs = (graph_text("frozen", self.function.graph),)
-            return self.with_interpreter(
-                interpreted_profile(method=self.function.name, reason=reason, graphs=graphs, **common),
-                rounds,
-                interpreted,
-            )
+            profile = interpreted_profile(method=self.function.name, reason=reason, graphs=graphs, **common)
+            lowerer = self.module._program.lowerer
+            code = plan.code if plan is not None and plan.code is not None else lowerer.code(self.function)
+            profile = with_steps(profile, Interpreter(lowerer), code, self.values, rounds, here)
+            return self.with_interpreter(profile, rounds, interpreted)
         with self.executor.settings():
             profile, described = planned_profile(
                 executor=self.executor, plan=plan, runner=runner, arena=arenas[0], **common

@@ -310,7 +310,8 @@ class Profile:
         unfused: a call of the same model with fusion off, timed in turn with fused ones; ``fused`` are those.
         interpreted: a call on the interpreter, when it was measured.
         watched: a call while steps are timed.
-        steps: what a call consists of, in running order. Their times add up to ``watched``.
+        steps: what a call consists of, in running order. Their times add up to ``watched``: what other work on the
+            machine added here and there is a row of its own.
         memory: None where no memory is planned.
         events: some calls and their steps, for a timeline.
         dropped: events that were left out because there were too many.

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.cpu_launch import BoundKernel
+from gpujit.kernels.templates.bound import BoundTemplate
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.profiler.costs import bytes_of, expanded, flat, flops_of
 from gpujit.profiler.data import (
@@ -35,6 +37,8 @@ from gpujit.support.threads import thread_count
 # Seconds below which a step that is far from all ceilings is taken to consist of getting there: native ones and others.
 SMALL, SMALL_CALL = 2e-6, 20e-6
 FAR = 0.1
+# The share of a call's time that has to be missing from its steps' to be shown.
+LEAST_REST = 0.02
 # Tier of what stands around the steps.
 CALL = "call"
 
@@ -60,7 +64,7 @@ def describe(runner: PlannedGraph, plan: StaticPlan, reasons: Mapping[Node, str]
         if kind == "prim::NativeRun":
             segment = next(segments)
             threads = 1 if all(s.kernel.is_small for s in segment.steps) else thread_count()
-            for native in segment.steps:
+            for native in {s.position: s for s in segment.steps}.values():
                 nodes = nodes_of(native.node, order)
                 tier = tiers[native.node]
                 operators = operators_of(nodes)
@@ -75,6 +79,7 @@ def describe(runner: PlannedGraph, plan: StaticPlan, reasons: Mapping[Node, str]
                     group=group,
                     kernel=sources.key(native.kernel, cut(tier.label)),
                     threads=threads,
+                    bytes_read=_kept_narrow(step.bytes_read, nodes, native.kernel.owner),
                 )
                 found.append(Described(native.position, nodes, step))
             continue
@@ -87,7 +92,7 @@ def describe(runner: PlannedGraph, plan: StaticPlan, reasons: Mapping[Node, str]
         node = matching.pop(0) if matching else None
         if node is None:
             tier_name = "interpreter" if kind.startswith("prim::") else "numpy"
-            step = _plain(kind, place_at(source, call), tier_name)
+            step = row(kind, place_at(source, call), tier_name)
         else:
             step = replace(
                 _step(plan, plan.order.index(node), (node,), node.inputs),
@@ -134,6 +139,16 @@ def _inputs(node: Node, nodes: Sequence[Node], owner: object) -> list[Value]:
     return [v for v in dict.fromkeys((*found, *node.inputs[:count])) if v not in made]
 
 
+def _kept_narrow(read: int | None, nodes: Sequence[Node], owner: object) -> int | None:
+    """The bytes read where a template keeps its matrix of weights as smaller numbers than the graph does."""
+    kept = owner.constants.get("b") if isinstance(owner, BoundTemplate) else None
+    if read is None or kept is None or kept.dtype == FLOAT32:
+        return read
+    constants = [v.constant() for n in nodes for v in n.inputs if v.is_constant]
+    largest = max((c.nbytes for c in constants if isinstance(c, np.ndarray)), default=0)
+    return max(read - largest + kept.nbytes, 0)
+
+
 def _python_nodes(plan: StaticPlan) -> dict[tuple[str, int, int], list[Node]]:
     """Nodes that are instructions of the plan's code, by kind and place."""
     found: dict[tuple[str, int, int], list[Node]] = defaultdict(list)
@@ -176,7 +191,7 @@ def _best_place(nodes: Sequence[Node]) -> Place:
 _NOTHING = Times(0.0, 0.0, 0.0, 0.0, 0)
 
 
-def _plain(label: str, place: Place = Place(), tier: str = CALL, kind: str | None = None) -> StepProfile:  # noqa: B008  # frozen
+def row(label: str, place: Place = Place(), tier: str = CALL, kind: str | None = None) -> StepProfile:  # noqa: B008  # frozen
     nothing: tuple[Tensor, ...] = ()
     name = label if kind is None else kind
     return StepProfile(0, None, cut(label), name, tier, place, None, "", (), nothing, nothing, _NOTHING)
@@ -185,8 +200,8 @@ def _plain(label: str, place: Place = Place(), tier: str = CALL, kind: str | Non
 def timed(
     described: Sequence[Described], taken: Taken, around: np.ndarray, machine: Machine
 ) -> tuple[list[StepProfile], dict[int, int]]:
-    """The steps with their times, and what stands around them: together they make up the whole of each call. Then which
-    of them each number of a span stands for.
+    """The steps with their times, and what stands around them: together they make up the whole of a call. Then which of
+    them each number of a span stands for.
 
     Args:
         around: for each run the seconds of its call before it began and after it ended.
@@ -202,16 +217,22 @@ def timed(
             found.append(judged(replace(each.step, seconds=Times.of(taken.seconds[:, k].tolist())), machine))
     found.append(_row("between steps", taken.between))
     found.append(_row("results out", taken.leaving + around[:, 1]))
+    # Other work on the machine hits one step in this run and another in that: it is in the time of every call and in
+    # the median of no step.
+    whole = around.sum(axis=1) + taken.entering + taken.seconds.sum(axis=1) + taken.between + taken.leaving
+    rest = whole - sum(s.seconds.median for s in found)
+    if len(whole) and np.median(rest) > LEAST_REST * np.median(whole):
+        found.append(_row("interruptions", np.maximum(rest, 0.0)))
     return [replace(step, number=k) for k, step in enumerate(found)], place
 
 
 def whole_call(times: Times) -> StepProfile:
     """The only row of what is not planned."""
-    return replace(_plain("interpreted call", tier="interpreter", kind=""), seconds=times)
+    return replace(row("interpreted call", tier="interpreter", kind=""), seconds=times)
 
 
 def _row(label: str, seconds: np.ndarray) -> StepProfile:
-    return replace(_plain(label, kind=""), seconds=Times.of(seconds.tolist() or [0.0]), bound=OVERHEAD)
+    return replace(row(label, kind=""), seconds=Times.of(seconds.tolist() or [0.0]), bound=OVERHEAD)
 
 
 def judged(step: StepProfile, machine: Machine) -> StepProfile:

@@ -15,8 +15,9 @@ import numpy as np
 
 from gpujit.kernels import ticks
 from gpujit.kernels.ticks import CURSOR, LIMIT, WORDS
+from gpujit.runtime import bytecode as bc
 from gpujit.static_runtime.arrays import address_of
-from gpujit.static_runtime.steps import StaticPlan
+from gpujit.static_runtime.steps import Segment
 
 # Runs of one arena that are kept; bytes of one native run's rows, of which memory is taken as they are filled.
 MAX_RUNS, ROW_BYTES = 4096, 32 << 20
@@ -49,6 +50,10 @@ class Track:
     def is_full(self) -> bool:
         """Whether there was no room for some row."""
         return self.rows == len(self.table) - 1
+
+
+# Instructions that call a function.
+CALLS = (bc.OP1, bc.OP2, bc.OP3, bc.OP, bc.OPM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +97,15 @@ class Taken:
 
 
 class Recorder:
-    """Takes down when the runs of one arena, and the steps in them, began and ended.
+    """Takes down when the runs of some code, in one arena, and the steps in them began and ended.
 
     ``marks`` has the start and end of each run that raised nothing, in nanoseconds, one behind the other: numbers,
     since the collector of garbage looks at everything else.
     """
 
-    def __init__(self, plan: StaticPlan) -> None:
-        self.plan = plan
+    def __init__(self, code: bc.Code, segments: Sequence[Segment] = ()) -> None:
+        """``code`` is what runs; ``segments`` are its native runs, in the order in which they stand in it."""
+        self.code, self.segments = code, segments
         self.tracks: dict[int, Track] = {}
         self.marks: list[int] = []
         # Starts and ends of the calls of each instruction.
@@ -115,6 +121,13 @@ class Recorder:
         ticks.ticks()
         found = self.tracks[segment] = Track(blocks)
         return found
+
+    def called(self, code: bc.Code) -> bc.Code:
+        """The code, with the times of all functions that its instructions call taken down."""
+        instructions = [
+            (i[0], self.timed(-1 - k, i[1]), *i[2:]) if i[0] in CALLS else i for k, i in enumerate(code.instructions)
+        ]
+        return bc.Code(code.name, code.inputs, instructions, code.template, code.places, code.kinds)
 
     def timed(self, number: int, call: Callable[..., Any]) -> Callable[..., Any]:
         """The function, with its times taken down."""
@@ -156,7 +169,7 @@ class Recorder:
         first, last = np.full(kept, np.inf), np.full(kept, -np.inf)
         for number, rows in segments.items():
             of, inside = _run_of(runs, rows[:, 0])
-            columns = np.array([column[s.position] for s in self.plan.segments[number].steps], np.int64)
+            columns = np.array([column[s.position] for s in self.segments[number].steps], np.int64)
             np.add.at(seconds, (of[inside, None], columns), np.diff(rows[inside], axis=1) / 1e9)
             np.minimum.at(first, of[inside], rows[inside, 0])
             np.maximum.at(last, of[inside], rows[inside, -1])
@@ -175,12 +188,15 @@ class Recorder:
         """Every step of every run, those of one native run together, in the order of their starts."""
         rows = []
         for number, track in self.tracks.items():
-            positions = [s.position for s in self.plan.segments[number].steps]
+            positions = [s.position for s in self.segments[number].steps]
             rows += [(r[0], positions, r) for r in ticks.ticks().nanoseconds(track.table[: track.rows])]
         found = [(start, [int(number)], np.array([start, end])) for number, start, end in self._called().tolist()]
         for _, positions, times in sorted((*rows, *found), key=lambda row: row[0]):
+            first = 0
             for k, position in enumerate(positions):
-                yield Span(position, float(times[k]), float(times[k + 1]))
+                if k + 1 == len(positions) or positions[k + 1] != position:
+                    yield Span(position, float(times[first]), float(times[k + 1]))
+                    first = k + 1
 
     def _called(self) -> np.ndarray:
         """Calls of instructions: number, start, end."""
@@ -195,10 +211,11 @@ class Recorder:
         """All steps, in the order of the code's instructions."""
         found: list[int] = []
         called = {int(n) for n in calls[:, 0]}
-        segments = iter(self.plan.segments)
-        for k, kind in enumerate(self.plan.code.kinds):
+        segments = iter(self.segments)
+        for k, kind in enumerate(self.code.kinds):
             if kind == "prim::NativeRun":
-                found += [s.position for s in next(segments).steps]
+                # A kernel of several rounds is one step.
+                found += dict.fromkeys(s.position for s in next(segments).steps)
             elif -1 - k in called:
                 found.append(-1 - k)
         return tuple(found)

@@ -19,7 +19,7 @@ from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.vm import Interpreter
 from gpujit.static_runtime import enter
 from gpujit.static_runtime.arrays import ALIGN, address_of, aligned, arrays_in
-from gpujit.static_runtime.clock import Recorder
+from gpujit.static_runtime.clock import CALLS, Recorder
 from gpujit.static_runtime.native_run import NativeRun
 from gpujit.static_runtime.plan import overlaps
 from gpujit.static_runtime.steps import OutStep, Segment, Slot, StaticPlan
@@ -27,8 +27,6 @@ from gpujit.support.errors import InternalError, LimitError
 
 _POISON = 0xA5
 _INTERPRETER = Interpreter(Lowerer(np))
-# Instructions that call a function.
-_CALLS = (bc.OP1, bc.OP2, bc.OP3, bc.OP, bc.OPM)
 
 
 class Arena:
@@ -144,7 +142,7 @@ class Arena:
                 bound = NativeRun(self, what).function()
             elif isinstance(what, OutStep):
                 bound = self._out_step(what)
-            if self.recorder is not None and instruction[0] in _CALLS and not isinstance(what, Segment):
+            if self.recorder is not None and instruction[0] in CALLS and not isinstance(what, Segment):
                 called: Callable[..., Any] = bound or what  # type: ignore[assignment]  # such instructions have a function
                 bound = self.recorder.timed(-1 - number, called)
             if bound is not None:
@@ -229,7 +227,7 @@ class TimedArena(Arena):
     recorder: Recorder
 
     def __init__(self, plan: StaticPlan, *, check: bool = False) -> None:
-        super().__init__(plan, check=check, recorder=Recorder(plan))
+        super().__init__(plan, check=check, recorder=Recorder(plan.code, plan.segments))
 
     def run(self, values: Sequence[Any]) -> Any:
         """As Arena.run."""

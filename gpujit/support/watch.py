@@ -30,3 +30,9 @@ class Watch(Protocol):
 # nobody watches.
 entering: ContextVar[Watch | None] = ContextVar("gpujit_entering", default=None)
 running: ContextVar[Watch | None] = ContextVar("gpujit_running", default=None)
+
+
+def unwatched() -> None:
+    """Have nobody watch what runs in this context from now on."""
+    entering.set(None)
+    running.set(None)

@@ -144,6 +144,10 @@ def test_a_run_on_the_interpreter_is_told_with_its_reason() -> None:
         found = gpujit.profile_module(gpujit.load(EXAMPLE), (IMAGE,), rounds=3)
     assert found.runner == "interpreter" and found.reason == "its memory is not planned"
     assert found.steady.runs == 3 and found.memory is None and found.groups == ()
+    labels = [s.label for s in found.steps]
+    assert labels.count("aten::conv2d") == 7 and "aten::topk" in labels and "prim::FusionGroup" in labels
+    assert all(s.place.archive for s in found.steps if s.label == "aten::conv2d")
+    assert found.total >= 0.95 * found.watched.median
     assert profile_from_json(found.as_json()) == found
 
 
