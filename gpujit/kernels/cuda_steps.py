@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from gpujit.kernels.cuda_tile import CudaKernel, Limits, plan_cuda
+from gpujit.kernels.cuda_split import Array, slices_of, split
+from gpujit.kernels.cuda_tile import CudaCall, CudaKernel, Limits, limits_here, plan_cuda
 from gpujit.kernels.cuda_values import checks_of
 from gpujit.kernels.launches import FLAGS, SCRATCH, Address, Call, DeviceKernel, DeviceStep, Launch, Number
 from gpujit.kernels.numba_cuda import argument_types, render
-from gpujit.kernels.schedule import Strides
+from gpujit.kernels.schedule import Strides, collapse
 from gpujit.kernels.tile import TileProgram
 
 # Bytes at whose multiples arrays begin; and those parts of scratch memory.
@@ -44,10 +46,7 @@ def launch_of(
     None when there is nothing to do. Raises NotRendered.
     """
     arrays = [*inputs, *outputs]
-    call = plan_cuda(
-        program, [x.steps for x in inputs], [x.steps for x in outputs], sizes, params,
-        [x.at.offset for x in arrays], limits,
-    )  # fmt: skip
+    call = _planned(program, inputs, outputs, sizes, params, limits)
     if not call.units:
         return None
     kernel = call.kernel
@@ -61,6 +60,22 @@ def launch_of(
         arguments.append(Address(FLAGS, 4 * first_check))
     arguments += [Number(int(w), f"int{kernel.tile.bits}") for w in call.words]
     return Launch(_device_kernel(kernel, label), call.blocks, tuple(arguments)), messages
+
+
+def _planned(
+    program: TileProgram,
+    inputs: Sequence[Laid],
+    outputs: Sequence[Laid],
+    sizes: Sequence[int],
+    params: Sequence[int],
+    limits: Limits | None,
+) -> CudaCall:
+    ins, outs = [x.steps for x in inputs], [x.steps for x in outputs]
+    return plan_cuda(program, ins, outs, sizes, params, [x.at.offset for x in (*inputs, *outputs)], limits)
+
+
+def _together(shape: Sequence[int]) -> Strides:
+    return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
 @lru_cache(maxsize=1024)
@@ -122,7 +137,34 @@ class StepBuilder:
         label: str = "tile",
         limits: Limits | None = None,
     ) -> None:
-        """Launches that run a program. Raises NotRendered."""
+        """Launches that run a program: one, or more where rows are few and long. Raises NotRendered."""
+        limits = limits or limits_here()
+        call = _planned(program, inputs, outputs, sizes, params, limits)
+        merged = collapse(program, [x.steps for x in inputs], [x.steps for x in outputs], sizes).with_a_dim
+        slices = slices_of(call, merged.sizes, limits.multiprocessors)
+        if slices == 1:
+            self._one(program, inputs, outputs, sizes, params, label, limits)
+            return
+        parts, scratch = split(merged, params, slices)
+        arrays = {Array("scratch", k): Laid(self.scratch(x.nbytes), _together(x.shape)) for k, x in enumerate(scratch)}
+        arrays |= {Array("input", k): Laid(x.at, s) for k, (x, s) in enumerate(zip(inputs, merged.inputs, strict=True))}
+        arrays |= {
+            Array("output", k): Laid(x.at, s) for k, (x, s) in enumerate(zip(outputs, merged.outputs, strict=True))
+        }
+        for part in parts:
+            ins, outs = [arrays[a] for a in part.inputs], [arrays[a] for a in part.outputs]
+            self._one(part.program, ins, outs, part.sizes, part.params, label, limits)
+
+    def _one(
+        self,
+        program: TileProgram,
+        inputs: Sequence[Laid],
+        outputs: Sequence[Laid],
+        sizes: Sequence[int],
+        params: Sequence[int],
+        label: str,
+        limits: Limits,
+    ) -> None:
         found = launch_of(program, inputs, outputs, sizes, params, label, len(self._checks), limits)
         if found is not None:
             self.add(found[0])

@@ -60,6 +60,11 @@ class Limits:
     busy: int = 132 * 2048
     split: int = 8
 
+    @property
+    def multiprocessors(self) -> int:
+        """How many of them those threads keep busy."""
+        return max(self.busy // 2048, 1)
+
 
 # Multiprocessors of the usual GPU of each compute capability.
 _PROCESSORS = {(7, 5): 40, (8, 0): 108, (8, 6): 84, (8, 9): 128, (9, 0): 132, (10, 0): 148, (12, 0): 170}

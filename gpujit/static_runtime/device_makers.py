@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gpujit.ir.graph import Node
 from gpujit.static_runtime.device_attentions import device_attention
 from gpujit.static_runtime.device_convolutions import device_convolution
+from gpujit.static_runtime.device_moves import device_move
 from gpujit.static_runtime.device_pools import device_pooling
 from gpujit.static_runtime.device_products import device_product
 from gpujit.static_runtime.device_recurrent import device_recurrent
@@ -19,6 +20,7 @@ MAKERS: tuple[Callable[[Node, PlaceOf, Place], MadeStep | None], ...] = (
     device_pooling,
     device_attention,
     device_recurrent,
+    device_move,
     single_step,
 )
 

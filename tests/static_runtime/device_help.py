@@ -1,21 +1,28 @@
-"""Runs steps on a GPU without one: launches in Numba's simulator, calls of libraries through NumPy."""
+"""Runs steps on a GPU without one: launches in Numba's simulator, or tile programs by the NumPy renderer where there is
+none; calls of libraries through NumPy.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import code_of
 from gpujit.ir.graph import Graph, Node, Value
+from gpujit.kernels import cuda_steps, reference
+from gpujit.kernels.cuda_steps import Laid
 from gpujit.kernels.launches import FLAGS, SCRATCH, Address, Convolution, DeviceStep, Gemm, Launch, Matrix
+from gpujit.kernels.tile import TileProgram
 from gpujit.ops import table
 from gpujit.passes.nodes import infer_types
 from gpujit.static_runtime.places import Place, contiguous, facts_of
+from gpujit.support.errors import OpError
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
@@ -62,6 +69,63 @@ def places_of(graph: Graph, node: Node, given: Sequence[np.ndarray]) -> dict[Val
     return places
 
 
+class Recorded(NamedTuple):
+    """The program of a launch and what it is called with."""
+
+    launch: Launch
+    program: TileProgram
+    inputs: Sequence[Laid]
+    outputs: Sequence[Laid]
+    sizes: Sequence[int]
+    params: Sequence[int]
+
+
+# By the id of the launch, which is kept alive here.
+PROGRAMS: dict[int, Recorded] = {}
+
+
+def record_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the programs of all launches that are made from here on."""
+    PROGRAMS.clear()
+    make = cuda_steps.launch_of
+
+    def launch_of(
+        program: TileProgram, inputs: Any, outputs: Any, sizes: Any, params: Any = (), *rest: Any, **options: Any
+    ) -> Any:
+        found = make(program, inputs, outputs, sizes, params, *rest, **options)
+        if found is not None:
+            PROGRAMS[id(found[0])] = Recorded(found[0], program, inputs, outputs, sizes, params)
+        return found
+
+    monkeypatch.setattr(cuda_steps, "launch_of", launch_of)
+
+
+def can_run(step: DeviceStep) -> bool:
+    """Whether all calls of a step can be run here."""
+    return SIMULATED or all(not isinstance(c, Launch) or id(c) in PROGRAMS for c in step.calls)
+
+
+class Strided:
+    """An array of unknown shape, for ``kernels.reference``: what is outside its memory reads as something wrong."""
+
+    def __init__(self, flat: np.ndarray, first: int, steps: Sequence[int]) -> None:
+        self.flat, self.first, self.steps = flat, first, steps
+        self.dtype, self.ndim, self.size, self.shape = flat.dtype, len(steps), 1, (1 << 40,) * len(steps)
+
+    def __getitem__(self, at: Any) -> Any:
+        places = np.asarray(self._places(at))
+        inside = (places >= 0) & (places < len(self.flat))
+        return np.where(inside, self.flat[np.clip(places, 0, len(self.flat) - 1)], np.asarray(99).astype(self.dtype))
+
+    def __setitem__(self, at: Any, x: Any) -> None:
+        places = np.asarray(self._places(at))
+        assert ((places >= 0) & (places < len(self.flat))).all()
+        self.flat[places] = x
+
+    def _places(self, at: Any) -> Any:
+        return self.first + sum(i * s for i, s in zip(at, self.steps, strict=True))
+
+
 class Memory:
     """The bytes of each array; an address is an array and a place in it."""
 
@@ -69,8 +133,13 @@ class Memory:
         arrays = [*operands, *results, *(x.copy() for x in step.constants)]
         self.bytes: dict[int, np.ndarray] = {k: bytes_of(x) for k, x in enumerate(arrays)}
         self.bytes[SCRATCH] = np.full(step.scratch, 0xC5, np.uint8)
+        self.checks = step.checks
         self.flags = np.zeros(len(step.checks), np.int32)
         self.bytes[FLAGS] = self.flags.view(np.uint8)
+
+    def fail(self, message: str) -> None:
+        """Set the flag of a check."""
+        self.flags[self.checks.index(message)] = 1
 
     def elements(self, at: Address, dtype: Any) -> np.ndarray:
         """What lies from an address on."""
@@ -113,7 +182,9 @@ def run_step(step: DeviceStep, operands: Sequence[np.ndarray], results: Sequence
 
 
 def _launch(call: Launch, memory: Memory, blocks: int) -> None:
-    assert SIMULATED, "launches need the simulator"
+    if not SIMULATED:
+        _by_reference(PROGRAMS[id(call)], memory)
+        return
     assert len(call.arguments) == len(call.kernel.arguments)
     pointer = importlib.import_module("gpujit.kernels.cuda_simulated").Pointer
     function = importlib.import_module("gpujit.kernels.cuda_launch").simulated(call.kernel.source)
@@ -129,6 +200,21 @@ def _launch(call: Launch, memory: Memory, blocks: int) -> None:
             assert x.type == name
             arguments.append(np.dtype(name).type(x.value))
     function[min(call.grid, blocks), call.kernel.block](*arguments)  # type: ignore[index]
+
+
+def _by_reference(call: Recorded, memory: Memory) -> None:
+    arrays = []
+    types = [*call.program.inputs, *call.program.outputs]
+    for x, t in zip([*call.inputs, *call.outputs], types, strict=True):
+        size = t.dtype.itemsize
+        assert not x.at.offset % size
+        flat = memory.elements(Address(x.at.array), t.dtype)
+        arrays.append(Strided(flat, x.at.offset // size, x.steps))
+    count = len(call.inputs)
+    try:
+        reference.run(call.program, arrays[:count], arrays[count:], call.sizes, call.params)  # type: ignore[arg-type]
+    except OpError as fault:
+        memory.fail(fault.message)
 
 
 def _gemm(call: Gemm, memory: Memory) -> None:

@@ -6,13 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gpujit.ir.dtypes import BFLOAT16
 from gpujit.kernels.launches import Convolution, DeviceStep, Gemm, Launch
 from gpujit.static_runtime import device_attentions, device_recurrent
 from gpujit.static_runtime.device_makers import device_step
-from tests.static_runtime.device_help import SIMULATED, graph_of, places_of, run_step
+from tests.static_runtime.device_help import SIMULATED, can_run, graph_of, places_of, record_programs, run_step
 from tests.static_runtime.help import f32, run_graph
+
+
+@pytest.fixture(autouse=True)
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the simulator, tile programs run by the NumPy renderer."""
+    record_programs(monkeypatch)
+
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 2e-2}
 
@@ -37,7 +46,7 @@ def check(name: str, arguments: list[Any], **options: Any) -> DeviceStep:
     found = step_for(name, arguments, **options)
     assert found is not None, f"{name} has no step"
     step, operands, outs, wanted = found
-    if all(isinstance(c, (Gemm, Convolution)) for c in step.calls) or SIMULATED:
+    if can_run(step):
         assert run_step(step, operands, outs) == ""
         for got, want in zip(outs, wanted if isinstance(wanted, (tuple, list)) else [wanted], strict=True):
             assert (got.shape, got.dtype) == (want.shape, want.dtype)
@@ -308,3 +317,134 @@ def test_cells(kind: str) -> None:
     given = [s[0] for s in states] if kind == "lstm" else states[0]
     assert calls(check(f"aten::{kind}_cell", [x[0], given, *weights])) == "gl"
     assert calls(check(f"aten::{kind}_cell", [x[0], given, *weights[:2], None, None])) == "gl"
+
+
+# ----------------------------------------------------------------------------------------------- moved elements
+
+MOVES: list[tuple[str, list[Any], str]] = [
+    ("aten::upsample_nearest2d.vec", [f32(1, 2, 3, 4), None, [2.0, 2.0]], "l"),
+    ("aten::upsample_nearest2d", [f32(1, 1, 3, 4), [5, 3], None, None], "l"),
+    ("aten::upsample_nearest1d", [np.arange(6).reshape(1, 1, 6), [4], None], "l"),
+    ("aten::upsample_bilinear2d.vec", [f32(1, 2, 3, 4), [5, 4], False, None], "l"),
+    ("aten::upsample_bilinear2d", [f32(1, 1, 3, 4), [4, 6], True, None, None], "l"),
+    ("aten::upsample_linear1d", [f32(1, 1, 3), [5], False, 1.7], "l"),
+    ("aten::upsample_bicubic2d", [f32(1, 1, 3, 4), [4, 3], False, None, None], "l"),
+    ("aten::_upsample_bilinear2d_aa", [f32(1, 1, 5, 6), [3, 4], False, None, None], "l"),
+    ("aten::reflection_pad1d", [f32(2, 5), [2, 4]], "l"),
+    ("aten::reflection_pad2d", [f32(1, 3, 4), [1, 2, 2, 0]], "l"),
+    ("aten::replication_pad2d", [f32(1, 1, 2, 3), [1, 2, 3, 0]], "l"),
+    ("aten::pad", [f32(1, 2, 4), [3, 4], "circular", None], "l"),
+    ("aten::pad", [f32(2, 4), [1, 1], "constant", 2.0], "l"),
+    ("aten::pixel_shuffle", [f32(1, 8, 2, 3), 2], "l"),
+    ("aten::pixel_unshuffle", [f32(2, 4, 6), 2], "l"),
+    ("aten::channel_shuffle", [f32(1, 6, 2), 3], "l"),
+    ("aten::im2col", [f32(1, 2, 4, 5), [2, 3], [1, 2], [1, 0], [2, 1]], "l"),
+    ("aten::select_scatter", [f32(3, 4), f32(3, seed=1), 1, -1], "ll"),
+    ("aten::slice_scatter", [f32(3, 6), f32(3, 2, seed=1), 1, 1, 5, 2], "ll"),
+    ("aten::slice_scatter", [np.arange(5), np.arange(3), 0, None, -2, 1], "ll"),
+    ("aten::glu", [f32(2, 6, 3), 1], "l"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(MOVES)))
+def test_moved_elements(number: int) -> None:
+    name, arguments, wanted = MOVES[number]
+    assert calls(check(name, arguments)) == wanted
+
+
+def test_weights_of_windows_that_ended_do_not_meet_infinity() -> None:
+    x = f32(1, 1, 7, 7)
+    x[0, 0, 3, 3] = np.inf
+    check("aten::_upsample_bilinear2d_aa", [x, [3, 3], False, None, None])
+
+
+# ---------------------------------------------------------------------------------------------- other types, sizes
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", BFLOAT16], ids=str)
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("aten::conv2d", [f32(1, 2, 4, 5), f32(3, 2, 3, 3, seed=1), f32(3), [1, 1], [1, 1], [1, 1], 1]),
+        ("aten::conv2d", [f32(1, 2, 3, 3), f32(2, 1, 3, 3, seed=1), f32(2), [1, 1], [1, 1], [1, 1], 2]),
+        ("aten::conv_transpose1d", [f32(1, 2, 3), f32(2, 2, 3, seed=1), f32(2), [2], [1], [1], 1, [1]]),
+        ("aten::max_pool2d", [f32(1, 2, 5, 6), [2, 2], [], [0], [1], False]),
+        ("aten::adaptive_avg_pool2d", [f32(1, 1, 5, 7), [3, 4]]),
+        ("aten::scaled_dot_product_attention", [f32(2, 3, 4), f32(2, 4, 4), f32(2, 4, 4), f32(3, 4), 0.0, *NO[2:]]),
+        ("aten::lstm.input", layer_arguments("lstm", 2, 2, 3)),
+        ("aten::gru.input", layer_arguments("gru", 2, 9, 3)),
+        ("aten::upsample_bilinear2d.vec", [f32(1, 2, 3, 4), [5, 4], False, None]),
+        ("aten::reflection_pad1d", [f32(2, 5), [2, 4]]),
+        ("aten::glu", [f32(2, 6), 1]),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_other_types(name: str, arguments: list[Any], dtype: Any) -> None:
+    def cast(x: Any) -> Any:
+        return [cast(y) for y in x] if isinstance(x, list) else x.astype(dtype) if isinstance(x, np.ndarray) else x
+
+    check(name, [cast(x) for x in arguments])
+
+
+def laid_out(order: str, *shape: int, seed: int = 0) -> np.ndarray:
+    """An array with memory of another order, expanded, or a part of a larger one."""
+    x = f32(*shape, seed=seed)
+    if order == "turned":
+        return turned(x)
+    if order == "outer":
+        return turned(x, 0, -2)
+    if order == "expanded":
+        return np.broadcast_to(x[:1], shape)
+    if order == "part":
+        room = np.zeros((*shape[:-1], 2 * shape[-1] + 3), np.float32)
+        room[..., 1:-2:2] = x
+        return room[..., 1:-2:2]
+    return x
+
+
+LAYOUTS = st.sampled_from(["", "turned", "outer", "part", "expanded"])
+SIZES = st.integers(1, 5)
+without_simulator = pytest.mark.skipif(
+    SIMULATED, reason="the simulator is slow, and the kernels are those of other tests"
+)
+
+
+@without_simulator
+@given(st.lists(SIZES, max_size=2), SIZES, SIZES, SIZES, LAYOUTS, LAYOUTS, st.booleans(), st.booleans())
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_products_over_layouts(
+    batch: list[int], m: int, k: int, n: int, left: str, right: str, is_broadcast: bool, is_linear: bool
+) -> None:
+    x, y = laid_out(left, *batch, m, k), laid_out(right, *([] if is_broadcast else batch), k, n, seed=1)
+    check("aten::matmul", [x, y])
+    if is_linear:
+        check("aten::linear", [x, laid_out(right, n, k, seed=1), f32(n, seed=2)])
+
+
+@without_simulator
+@given(st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_convolutions_over_numbers(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(1, 2))
+
+    def numbers(low: int, high: int) -> list[int]:
+        return data.draw(st.lists(st.integers(low, high), min_size=rank, max_size=rank))
+
+    groups, images = data.draw(st.sampled_from([1, 2, 3])), data.draw(st.integers(1, 2))
+    channels, filters = groups * data.draw(st.integers(1, 2)), groups * data.draw(st.integers(1, 2))
+    stride, padding, dilation, taps, image = (numbers(a, b) for a, b in ((1, 3), (0, 2), (1, 2), (1, 3), (4, 7)))
+    x = laid_out(data.draw(st.sampled_from(["", "turned", "part"])), images, channels, *image)
+    bias = f32(filters, seed=2) if data.draw(st.booleans()) else None
+    if data.draw(st.booleans()):
+        w = f32(channels, filters // groups, *taps, seed=1)
+        more = [min(m, max(s, d) - 1) for m, s, d in zip(numbers(0, 1), stride, dilation, strict=True)]
+        rest = zip(image, stride, padding, dilation, taps, more, strict=True)
+        if any((n - 1) * s - 2 * p + d * (t - 1) + m < 0 for n, s, p, d, t, m in rest):
+            return
+        name = "aten::conv_transpose1d" if rank == 1 else "aten::conv_transpose2d.input"
+        check(name, [x, w, bias, stride, padding, more, groups, dilation])
+    else:
+        w = f32(filters, channels // groups, *taps, seed=1)
+        if any(n + 2 * p - d * (t - 1) < 1 for n, p, d, t in zip(image, padding, dilation, taps, strict=True)):
+            return
+        check(f"aten::conv{rank}d", [x, w, bias, stride, padding, dilation, groups])
