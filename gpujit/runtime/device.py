@@ -119,7 +119,7 @@ class GpuDevice(Protocol):
         """Have what comes to a stream wait for what another stream has so far."""
 
     def synchronise(self, stream: Handle) -> None:
-        """Wait for all work of a stream."""
+        """Wait for all work of a stream, or of the device when the stream was destroyed."""
 
     def begin_capture(self) -> Handle:
         """A stream whose work is recorded, not done."""

@@ -106,7 +106,7 @@ class DeviceArena:
     def __del__(self) -> None:
         if getattr(self, "_has_moved", False):
             # Memory is given back in the order of the stream that it was made for.
-            with suppress(DeviceError):
+            with suppress(DeviceError), self.device.here():
                 self.device.synchronise(self.stream)
 
     def _workspace(self) -> Memory | None:
