@@ -173,11 +173,11 @@ class CudaKernel:
         return passes(self.program)
 
     def pointer_name(self, number: int) -> str:
-        """The argument's name: that of the array, with a letter when several point into it."""
+        """The argument's name: that of the array, with letters when several point into it."""
         is_output, array = self.pointers[number]
         same = [k for k, p in enumerate(self.pointers) if p == (is_output, array)]
         name = f"{'o' if is_output else 'a'}{array}"
-        return name if len(same) == 1 else f"{name}{chr(ord('a') + same.index(number))}"
+        return name if len(same) == 1 else name + letters(same.index(number))
 
 
 @dataclass(frozen=True)
@@ -397,6 +397,12 @@ def _arguments(
         places.append(Place(pointer, named[steps], is_wide))
     kept = tuple((is_output, array) for is_output, array, _ in pointers)
     return CudaKernel(p, lane, tile, tuple(places), kept, tuple(names)), values
+
+
+def letters(number: int) -> str:
+    """a, b, ..., z, aa, ab, ... for 0, 1, ..."""
+    first = "" if number < 26 else letters(number // 26 - 1)
+    return first + chr(ord("a") + number % 26)
 
 
 def stride_name(is_store: bool, array: int, dim: int) -> str:
