@@ -74,7 +74,11 @@ def copy_step(source: Place, target: Place) -> DeviceStep | None:
 
 def converts(node: Node, place_of: PlaceOf, result: Place) -> bool:
     """Whether an operator that may return its operand makes a new tensor here, of another dtype."""
-    place = place_of(node.inputs[0]) if node.inputs and len(node.outputs) == 1 else None
+    op = entry_of(node)
+    if op is None or op.scalar is None or not node.inputs or len(node.outputs) != 1:
+        # Without a body: bits seen as another type, parts of complex numbers.
+        return False
+    place = place_of(node.inputs[0])
     return place is not None and place.shape == result.shape and place.dtype != result.dtype
 
 

@@ -172,7 +172,14 @@ SINGLE: list[tuple[str, list[Any]]] = [
     ("aten::mean.dim", [f32(2, 3, 4), [1, 2], False, None]),
     ("aten::argmax", [f32(3, 7), 1, False]),
     ("aten::cumsum", [f32(3, 7), 1, None]),
+    ("aten::to.dtype", [f32(3, 7), 5, False, False, None]),
+    ("aten::type_as", [turned(f32(3, 7)), np.ones(1, np.int64)]),
 ]
+
+
+def test_what_is_seen_as_another_type_is_no_conversion() -> None:
+    assert step_for("aten::to.dtype", [f32(3, 7), 6, False, False, None]) is None
+    assert step_for("aten::view.dtype", [f32(3, 7), 3]) is None
 
 
 @pytest.mark.parametrize("number", range(len(SINGLE)))
