@@ -6,4 +6,5 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${1:-python3}
 export NUMBA_ENABLE_CUDASIM=1 OMP_NUM_THREADS=1
 exec "$python" -m pytest -q tests/kernels/test_numba_cuda.py tests/kernels/test_cuda_steps.py tests/kernels/test_cuda_split.py \
-    tests/static_runtime/test_device_makers.py tests/static_runtime/test_device_sim.py --durations=5
+    tests/static_runtime/test_device_makers.py tests/static_runtime/test_device_layers.py \
+    tests/static_runtime/test_device_sim.py --durations=5

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpujit.kernels import cuda_split
 from gpujit.kernels.cuda_split import Array, slices_of, split
 from gpujit.kernels.cuda_tile import CudaCall, CudaKernel, Limits, limits_here, plan_cuda
 from gpujit.kernels.cuda_values import checks_of
@@ -139,10 +140,12 @@ class StepBuilder:
     ) -> None:
         """Launches that run a program: one, or more where rows are few and long. Raises NotRendered."""
         limits = limits or limits_here()
-        call = _planned(program, inputs, outputs, sizes, params, limits)
-        merged = collapse(program, [x.steps for x in inputs], [x.steps for x in outputs], sizes).with_a_dim
-        slices = slices_of(call, merged.sizes, limits.multiprocessors)
-        if slices == 1:
+        merged = None
+        if program.rows and prod(sizes) >= cuda_split.LONG:
+            merged = collapse(program, [x.steps for x in inputs], [x.steps for x in outputs], sizes).with_a_dim
+            call = _planned(program, inputs, outputs, sizes, params, limits)
+            slices = slices_of(call, merged.sizes, limits.multiprocessors)
+        if merged is None or slices == 1:
             self._one(program, inputs, outputs, sizes, params, label, limits)
             return
         parts, scratch = split(merged, params, slices)

@@ -18,7 +18,7 @@ from gpujit.runtime.explain import label_of
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.decide import Decisions
 from gpujit.static_runtime.device_makers import device_step
-from gpujit.static_runtime.device_tiles import copy_step, group_step
+from gpujit.static_runtime.device_tiles import converts, copy_step, group_step
 from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import Place, contiguous, facts_of
 from gpujit.static_runtime.steps import Options
@@ -126,7 +126,8 @@ class DeviceDecisions(Decisions):
             return "it may take quantised tensors"
         if op.form != "functional" or not is_pure(node):
             return "it does more than to compute its result"
-        if op.may_alias or op.kind in ("view", "prim"):
+        is_shared = op.may_alias or op.kind in ("view", "prim")
+        if is_shared and not converts(node, self.places.of, result):
             return "its result may share an operand's memory"
         if "fuser" in config.disable:
             return "the switch 'disable' turns kernels off"

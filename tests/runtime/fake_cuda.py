@@ -237,7 +237,7 @@ class Pointer:
         return Pointer(self.ptr + offset, self.owner)
 
 
-class ndarray:
+class ndarray:  # noqa: N801  # CuPy's name
     """An array of CuPy's."""
 
     home: Machine

@@ -21,8 +21,10 @@ from gpujit.kernels.launches import FLAGS, SCRATCH, Address, Convolution, Device
 from gpujit.kernels.tile import TileProgram
 from gpujit.ops import table
 from gpujit.passes.nodes import infer_types
+from gpujit.static_runtime.device_makers import device_step
 from gpujit.static_runtime.places import Place, contiguous, facts_of
 from gpujit.support.errors import OpError
+from tests.static_runtime.help import run_graph
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
@@ -248,3 +250,48 @@ def _convolution(call: Convolution, memory: Memory) -> None:
         list(call.stride), list(call.padding), list(call.dilation), call.groups,
     )  # fmt: skip
     whole(call.out, call.out_shape)[...] = found
+
+
+# Operators ------------------------------------------------------------------------------------------------------------
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 2e-2}
+
+
+def step_for(
+    name: str, arguments: list[Any], **options: Any
+) -> tuple[DeviceStep, list[np.ndarray], list[np.ndarray], Any] | None:
+    """The step of an operator, its operands, empty results, and what the interpreter gives."""
+    graph, node, given = graph_of(name, arguments)
+    places = places_of(graph, node, given)
+    made = device_step(node, places.get, places[node.outputs[0]], **options)
+    if made is None:
+        return None
+    step, values = made
+    arrays = dict(zip(graph.inputs, given, strict=True))
+    outs = [np.full(places[v].shape, 7, places[v].dtype) for v in node.outputs]
+    return step, [arrays[v] for v in values], outs, run_graph(graph, given)
+
+
+def check(name: str, arguments: list[Any], **options: Any) -> DeviceStep:
+    """The operator's step; where kernels run, its results are the interpreter's."""
+    found = step_for(name, arguments, **options)
+    assert found is not None, f"{name} has no step"
+    step, operands, outs, wanted = found
+    if can_run(step):
+        assert run_step(step, operands, outs) == ""
+        for got, want in zip(outs, wanted if isinstance(wanted, (tuple, list)) else [wanted], strict=True):
+            assert (got.shape, got.dtype) == (want.shape, want.dtype)
+            tolerance = TOLERANCE.get(want.dtype.name, 0)
+            kind = np.float64 if want.dtype.kind in "fV" else want.dtype
+            np.testing.assert_allclose(got.astype(kind), want.astype(kind), rtol=tolerance, atol=tolerance * 4)
+    return step
+
+
+def calls(step: DeviceStep) -> str:
+    """A letter for each call."""
+    return "".join({Launch: "l", Gemm: "g", Convolution: "c"}[type(c)] for c in step.calls)
+
+
+def turned(x: np.ndarray, a: int = -1, b: int = -2) -> np.ndarray:
+    """The same numbers with two dims exchanged in memory."""
+    return np.ascontiguousarray(x.swapaxes(a, b)).swapaxes(a, b)
