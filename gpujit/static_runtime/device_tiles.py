@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpujit.fuser.errors import NotFused
+from gpujit.fuser.facts import Facts
 from gpujit.fuser.lower import Lowered, lower
 from gpujit.ir.graph import Node, Value
 from gpujit.ir.scalar import RecordError
@@ -71,8 +72,11 @@ def single_step(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None
     op = entry_of(node)
     if op is None or op.kind == "view" or has_own_effect(node):
         return None
+    facts = Facts()
     try:
-        lowered = lower([node], node.outputs)
+        # What no index map or expression says is refused here, and not looked at when it is lowered.
+        facts.of(node).require()
+        lowered = lower([node], node.outputs, facts)
     except NotFused:
         return None
     ins = [p for v in lowered.inputs if (p := place_of(v)) is not None]
