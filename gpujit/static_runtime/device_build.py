@@ -20,7 +20,7 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels.launches import Convolution, DeviceKernel, DeviceStep, Gemm, Launch
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.runtime import bytecode as bc
-from gpujit.runtime.device import ALIGN
+from gpujit.runtime.device import ALIGN, NO_PLAN
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.build import NATIVE_RUN, Emit
 from gpujit.static_runtime.device_decide import DeviceDecisions
@@ -171,7 +171,8 @@ class _DeviceEmit(Emit):
         code = found.code
         elsewhere = [code.kinds[i] for i, item in enumerate(code.instructions) if item[0] in _ELSEWHERE]
         if elsewhere:
-            raise DeviceError(f"it calls what is only known when it runs ({elsewhere[0]}), which the host does")
+            text = f"it calls what is only known when it runs ({elsewhere[0]}), which the host does"
+            raise DeviceError(text, code=NO_PLAN)
         flags = self.room(4 * max(self.checks, 1))
         scratch = self.room(self.scratch)
         nodes = [n for n in build.order if n.kind != RETURN]

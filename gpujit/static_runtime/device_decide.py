@@ -14,6 +14,7 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels.launches import DeviceKernel, DeviceStep, Launch
 from gpujit.kernels.tile import TileError
 from gpujit.passes.analysis.effects import entry_of, is_pure
+from gpujit.runtime.device import NO_PLAN
 from gpujit.runtime.explain import label_of
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.decide import Decisions
@@ -52,7 +53,8 @@ class DeviceDecisions(Decisions):
         """Fill ``natives``, ``kinds`` and ``refusals``."""
         for value in self.graph.inputs:
             if facts_of(value) is not None and self.alias.is_written(value):
-                raise DeviceError(f"it writes into its input {value.name or '?'!r}, which operators on the host do")
+                text = f"it writes into its input {value.name or '?'!r}, which operators on the host do"
+                raise DeviceError(text, code=NO_PLAN)
         for node in self.order:
             if node in self.places.views:
                 self.kinds[node] = "view"

@@ -261,8 +261,6 @@ def test_checks_of_kernels_are_read_after_the_run(device: RecordingDevice) -> No
         with pytest.raises(OpError) as fault:
             found(bad)
         assert (fault.value.message, fault.value.where) == (want.value.message, want.value.where)
-        # The flags are zero again.
-        assert device.kinds()[-1] == "zero"
     device.forget()
     assert_close(found(good), module(good))
     kinds = device.kinds()
@@ -287,6 +285,19 @@ def test_out_of_memory_and_after(device: RecordingDevice) -> None:
     device.most_bytes = 1 << 20
     assert_close(found(x), module(x))
     assert found.plan_stats().interpreted == 0
+
+
+def test_memory_kept_for_other_inputs_is_given_back_when_there_is_no_more(device: RecordingDevice) -> None:
+    module = scripted(Mlp())
+    found = placed(module, device)
+    found(numbers(3, 6))
+    device.capacity = device.used() + 500
+    for rows in (4, 3, 4, 5):
+        x = numbers(rows, 6)
+        assert_close(found(x), module(x))
+        assert len(device._starts) < 10
+    assert found.plan_stats().interpreted == 0
+    assert found.plan_stats().made == 3
 
 
 def test_arrays_on_another_device(device: RecordingDevice) -> None:
@@ -327,6 +338,19 @@ def test_kernels_that_cannot_be_compiled_leave_their_operators_to_the_host(devic
         assert_close(found(x), module(x))
     assert "aten::relu" in found.explain() and "its kernel cannot be compiled" in found.explain()
     assert device.kinds().count("compile") == 2
+
+
+def test_a_device_without_a_compiler(device: RecordingDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, x = placed(scripted(Mlp()), device), numbers(3, 6)
+
+    def compile(kernels: Any) -> Any:
+        raise DeviceError("NVIDIA's toolkit, which compiles kernels for a GPU, is not found")
+
+    monkeypatch.setattr(device, "compile", compile)
+    for _ in range(2):
+        # It is not left to the host in silence.
+        with pytest.raises(DeviceError, match="toolkit"):
+            found(x)
 
 
 def test_results_in_given_arrays(device: RecordingDevice) -> None:
