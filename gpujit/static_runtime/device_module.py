@@ -162,7 +162,7 @@ class DeviceGraph:
         for node in plan.order:
             if node.kind != RETURN:
                 refusal = why.get(plan.names.get(node.outputs[0], ""), "") if node.outputs else ""
-                lines.append(line(*_tier(node, plan, refusal), node))
+                lines.append(line(*_tier(node, plan, refusal), node, plan.labels.get(node, "")))
         return "\n".join(lines)
 
 
