@@ -14,6 +14,7 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels.launches import DeviceKernel, DeviceStep, Launch
 from gpujit.kernels.tile import TileError
 from gpujit.passes.analysis.effects import entry_of, is_pure
+from gpujit.passes.decompose.einsum import write_out_einsum
 from gpujit.runtime.explain import label_of
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.decide import Decisions
@@ -47,6 +48,10 @@ class DeviceDecisions(Decisions):
         self.refusals: dict[Node, str] = {}
         self.has_convolution, self.refused = has_convolution, refused
         super().__init__(source, programs, lowerer, {}, options, None)
+
+    def rewrite(self) -> None:
+        """Products by ``einsum`` become views and products that are steps."""
+        write_out_einsum(self.graph)
 
     def classify(self) -> None:
         """Fill ``natives``, ``kinds`` and ``refusals``."""

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from gpujit.fuser.errors import NotFused
+from gpujit.fuser.facts import Facts
 from gpujit.fuser.lower import Lowered, lower
 from gpujit.ir import scalar
 from gpujit.ir.graph import Node, Value
@@ -110,8 +111,11 @@ def single_step(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None
         return None
     if op.kind == "view":
         return _converted(node, place_of, result) if converts(node, place_of, result) else None
+    facts = Facts()
     try:
-        lowered = lower([node], node.outputs)
+        # What no index map or expression says is refused here, and not looked at when it is lowered.
+        facts.of(node).require()
+        lowered = lower([node], node.outputs, facts)
     except NotFused:
         return None
     ins = [p for v in lowered.inputs if (p := place_of(v)) is not None]

@@ -440,3 +440,10 @@ def test_tensors_that_go_round_a_loop(device: RecordingDevice) -> None:
         assert_close(found(x), module(x))
     assert found.plan_stats().interpreted == 0
     assert found.plan_stats().replays
+
+
+def test_a_static_module_is_the_cpu_s(device: RecordingDevice) -> None:
+    module = scripted(Mlp())
+    module._program.place(device)
+    with pytest.raises(ArgumentError, match="the module is on cuda:0; use gpujit.optimize_for_inference"):
+        gpujit.StaticModule(module)
