@@ -145,6 +145,18 @@ def test_moved_elements(number: int) -> None:
     assert calls(check(name, arguments)) == wanted
 
 
+@pytest.mark.parametrize(
+    ("repeats", "dim", "count"), [(np.array(2), 1, 6), (np.array([1, 0, 3]), 1, 4), (np.array([2]), None, 12)]
+)
+def test_elements_repeated_as_constants_say(repeats: np.ndarray, dim: int | None, count: int) -> None:
+    step = check("aten::repeat_interleave.self_Tensor", [f32(2, 3), repeats, dim, count], {1})
+    assert calls(step) == "l" and len(step.constants) == 1
+
+
+def test_weights_of_products_that_are_constants_are_operands() -> None:
+    assert not check("aten::linear", [f32(3, 5), f32(4, 5, seed=1), f32(4, seed=2)], {1, 2}).constants
+
+
 def test_weights_of_windows_that_ended_do_not_meet_infinity() -> None:
     x = f32(1, 1, 7, 7)
     x[0, 0, 3, 3] = np.inf
