@@ -26,7 +26,7 @@ NAMES = ("aten::index_put", "aten::_unsafe_index_put")
 
 
 def device_put(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None:
-    """The step of ``index_put`` that does not add, None for other nodes: with integer indexes of the first dims, or with
+    """The step of ``index_put`` that does not add; None for other nodes. It has integer indexes of the first dims, or
     a mask of the whole tensor and one value.
     """
     if node.kind not in NAMES or len(node.inputs) != 4 or known(node.inputs[3]) is not False:
