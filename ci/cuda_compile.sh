@@ -7,7 +7,8 @@ python=${1:-python3}
 # Has silero_vad.jit, whose plans are checked as well (ci/fetch_models.sh).
 models=${2:-}
 export OMP_NUM_THREADS=1
-"$python" -m pytest -q tests/kernels/test_cuda_render.py tests/kernels/test_cuda_intrinsics.py tests/kernels/test_cuda_cache.py
+"$python" -m pytest -q tests/kernels/test_cuda_render.py tests/kernels/test_cuda_intrinsics.py tests/kernels/test_cuda_cache.py \
+    tests/cli/test_warm.py
 "$python" ci/check_cuda_kernels.py --self-test
 "$python" ci/check_cuda_kernels.py --vocabulary
 "$python" ci/check_cuda_kernels.py

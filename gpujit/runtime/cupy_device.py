@@ -255,7 +255,10 @@ class CupyDevice:
 
     def synchronise(self, stream: Handle) -> None:
         """See GpuDevice."""
-        stream.synchronize()
+        try:
+            stream.synchronize()
+        except _CudaError:
+            self._device.synchronize()
 
     def begin_capture(self) -> Handle:
         """See GpuDevice."""

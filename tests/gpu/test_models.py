@@ -13,13 +13,31 @@ pytest.importorskip("llvmlite")
 
 import gpujit
 from gpujit.runtime.device import GpuDevice, is_simulated
+from gpujit.static_runtime.device_warm import Found, Target, WarmExecutor
+from gpujit.support.config import config
 from tests.compare import assert_same
 from tests.models.test_corpus import NAMES, case
 
 pytestmark = pytest.mark.gpu
-# One of each kind.
-IN_THE_SIMULATOR = ("mlp", "half", "lstm_trace", "containers", "sdpa")
+# Those with little work.
+IN_THE_SIMULATOR = ("mlp", "half", "containers")
 FOLDER = os.environ.get("GPUJIT_TEST_MODELS", "")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled(device: GpuDevice) -> None:
+    """All kernels of these models, compiled side by side: a model alone has too few for many processes."""
+    if is_simulated():
+        return
+    found = Found()
+    for name in NAMES:
+        module, inputs, _ = case(name)
+        frozen = gpujit.freeze(module.eval())
+        program, target = frozen._program, Target(limits=device.limits)
+        rules = program.lowerer.rules
+        program.optimise(lambda f, rules=rules, target=target: WarmExecutor(f, rules, found, target))
+        frozen(*inputs)
+    device.compile(list(found.kernels))
 
 
 def host(value: Any) -> Any:
@@ -46,6 +64,17 @@ def test_the_interpreter_and_the_plan_agree(name: str, device: GpuDevice) -> Non
     module.to(device.name)
     assert_same(host(module(*inputs)), expected, name)
     assert_same(host(module.cpu()(*inputs)), expected, name)
+
+
+def test_graphs_can_be_turned_off(device: GpuDevice) -> None:
+    module, inputs, expected = case("mlp")
+    fast = gpujit.optimize_for_inference(module.to(device.name))
+    with config(disable=("graphs",)):
+        for _ in range(3):
+            assert_same(host(fast(*inputs)), expected, "mlp")
+    stats = fast.plan_stats()
+    assert (stats.captures, stats.replays) == (0, 0) and stats.fallbacks
+    assert "turns graphs off" in fast.methods["forward"].explain()
 
 
 @pytest.mark.skipif(not FOLDER or is_simulated(), reason="GPUJIT_TEST_MODELS names no folder, or nothing is fast here")
