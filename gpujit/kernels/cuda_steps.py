@@ -116,6 +116,11 @@ class StepBuilder:
         self._constants.append(np.ascontiguousarray(array))
         return Address(len(self._arrays) + len(self._constants) - 1)
 
+    def check(self, message: str) -> Address:
+        """The flag that a kernel sets when a check of its own fails."""
+        self._checks.append(message)
+        return Address(FLAGS, 4 * (len(self._checks) - 1))
+
     def add(self, call: Call) -> None:
         """One more call."""
         self._calls.append(call)

@@ -44,6 +44,7 @@ class Decisions:
     ) -> None:
         self.options, self.lowerer, self.maker = options, lowerer, maker
         self.graph, nodes = copied(source)
+        self.rewrite()
         self.names = name_values(self.graph)
         self.programs = {nodes[n]: low for n, low in programs.items() if n in nodes}
         self.fallback = {nodes[n]: step for n, step in lowerer.fused.items() if n in nodes}
@@ -60,6 +61,9 @@ class Decisions:
         self.merged: dict[Value, Value] = {}
         self.offset: dict[Value, int] = {}
         self.decide()
+
+    def rewrite(self) -> None:
+        """Write out nodes of the graph that steps can be had for only then."""
 
     def decide(self) -> None:
         """Fill in everything."""

@@ -15,6 +15,7 @@ from gpujit.ir.printer import SUBGRAPH
 from gpujit.kernels.launches import DeviceKernel, DeviceStep, Gemm, Launch
 from gpujit.kernels.tile import TileError
 from gpujit.passes.analysis.effects import entry_of, is_pure
+from gpujit.passes.decompose.einsum import write_out_einsum
 from gpujit.runtime.device import NO_PLAN
 from gpujit.runtime.explain import label_of
 from gpujit.runtime.lower import Lowerer
@@ -52,6 +53,10 @@ class DeviceDecisions(Decisions):
         # Nodes that are done in the step of another one.
         self.ended_by: dict[Node, Node] = {}
         super().__init__(source, programs, lowerer, {}, options, None)
+
+    def rewrite(self) -> None:
+        """Products by ``einsum`` become views and products that are steps."""
+        write_out_einsum(self.graph)
 
     def classify(self) -> None:
         """Fill ``natives``, ``kinds`` and ``refusals``."""

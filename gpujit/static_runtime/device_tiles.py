@@ -88,7 +88,7 @@ def _converted(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None:
     if place is None:
         return None
     try:
-        program = _cast_program(place.dtype, result.dtype, len(result.shape))
+        program = cast_program(place.dtype, result.dtype, len(result.shape))
     except (TileError, RecordError):
         return None
     step = program_step(program, [place], [result], result.shape, (), "cast")
@@ -96,7 +96,8 @@ def _converted(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None:
 
 
 @lru_cache(maxsize=256)
-def _cast_program(source: np.dtype, target: np.dtype, rank: int) -> TileProgram:
+def cast_program(source: np.dtype, target: np.dtype, rank: int) -> TileProgram:
+    """A program that converts each element. Raises TileError and RecordError for dtypes that kernels do not take."""
     build = Builder(rank)
     at = [dim(d) for d in range(rank)]
     x = build.load(build.input(source, rank), at)

@@ -9,7 +9,7 @@ import pytest
 
 from gpujit.ir.dtypes import BFLOAT16
 from gpujit.static_runtime import device_attentions, device_recurrent
-from tests.static_runtime.device_help import calls, check, record_programs, turned
+from tests.static_runtime.device_help import SIMULATED, calls, check, record_programs, run_step, step_for, turned
 from tests.static_runtime.help import f32
 
 
@@ -143,6 +143,50 @@ MOVES: list[tuple[str, list[Any], str]] = [
 def test_moved_elements(number: int) -> None:
     name, arguments, wanted = MOVES[number]
     assert calls(check(name, arguments)) == wanted
+
+
+PUTS: list[tuple[np.ndarray, list[np.ndarray], np.ndarray]] = [
+    (f32(4, 5), [np.array([2, 0])], f32(2, 5, seed=1)),
+    (f32(4, 5), [np.array([2, -1]), np.array([[0], [3]], np.int32)], f32(2, 1, seed=1)),
+    (np.arange(20).reshape(4, 5), [np.array(1)], np.array([7])),
+    (f32(2, 3) > 0, [np.array([1]), np.array([2])], np.array([True])),
+]
+
+
+@pytest.mark.parametrize("number", range(len(PUTS)))
+def test_values_put_at_places(number: int) -> None:
+    x, indexes, values = PUTS[number]
+    assert calls(check("aten::index_put", [x, indexes, values, False])).endswith("l")
+
+
+def test_places_outside_fail_the_check() -> None:
+    found = step_for("aten::index_put", [f32(4, 5), [np.array([2, 3])], f32(5), False])
+    assert found is not None
+    step, operands, outs, _ = found
+    if SIMULATED:
+        assert run_step(step, [*operands[:2], np.array([2, 4])], outs) == "aten::index_put: an index is out of range"
+    assert len(step.checks) == 1
+
+
+def test_one_value_put_where_a_mask_holds() -> None:
+    x = f32(3, 4)
+    assert calls(check("aten::index_put", [x, [x > 0], np.array(2.0, "f4"), False])) == "l"
+
+
+def test_sums_at_places_have_no_step() -> None:
+    assert step_for("aten::index_put", [f32(4, 5), [np.array([2, 2])], f32(5), True]) is None
+
+
+@pytest.mark.parametrize(
+    ("repeats", "dim", "count"), [(np.array(2), 1, 6), (np.array([1, 0, 3]), 1, 4), (np.array([2]), None, 12)]
+)
+def test_elements_repeated_as_constants_say(repeats: np.ndarray, dim: int | None, count: int) -> None:
+    step = check("aten::repeat_interleave.self_Tensor", [f32(2, 3), repeats, dim, count], {1})
+    assert calls(step) == "l" and len(step.constants) == 1
+
+
+def test_weights_of_products_that_are_constants_are_operands() -> None:
+    assert not check("aten::linear", [f32(3, 5), f32(4, 5, seed=1), f32(4, seed=2)], {1, 2}).constants
 
 
 def test_weights_of_windows_that_ended_do_not_meet_infinity() -> None:
