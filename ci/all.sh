@@ -35,11 +35,13 @@ bash ci/readme_command.sh test
 
 step "environment for the checks"
 python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install -q -e '.[test,dev]'
+"$work/venv/bin/pip" install -q -e '.[test,dev,docs]'
 python=$work/venv/bin/python
 
 step "lint, types, import contracts"
 bash ci/lint.sh "$python"
+step "documentation"
+bash ci/docs.sh "$python" "$work/docs"
 step "install size and import time"
 "$python" ci/check_import.py
 

@@ -19,6 +19,8 @@ from gpujit.support.errors import ArgumentError, FreezeError
 
 # When kernels are compiled.
 MODES = ("ahead", "background", "never")
+# What constant matrices are kept as.
+WEIGHTS = ("float32", "bfloat16", "int8")
 MAX_THREADS = 1024
 
 
@@ -89,6 +91,7 @@ def optimize_for_inference(
     threads: int | None = None,
     compile: str = "ahead",
     strict: bool = False,
+    weights: str = "float32",
 ) -> ScriptModule:
     """The module frozen, as if in eval mode, and optimised for running (as torch.jit.optimize_for_inference).
 
@@ -107,12 +110,15 @@ def optimize_for_inference(
             interpreter while kernels compile in another thread, and uses them from then on. "never" uses the kernels
             that are at hand, in this process or the cache on disk, and NumPy for everything else.
         strict: raise where a call would fall back to the interpreter, or a group to its operators, instead of warning.
+        weights: what the constant matrices of linear layers and other products are kept as: "float32"; "bfloat16",
+            half the memory, three digits; "int8", a quarter of the memory, 127 steps of the largest one of
+            their output. Sums are float32 all the same. Products with few rows wait for memory, and get faster.
     Raises ArgumentError for what is no module, for values that these arguments cannot have, and for example inputs that
     do not fit; FreezeError as ``freeze`` does.
     """
     object_ = module_object(mod, "optimize_for_inference")
-    planned = partial(_planned, threads=threads, compile=compile, strict=strict)
-    check_options(threads, compile, strict)
+    planned = partial(_planned, threads=threads, compile=compile, strict=strict, weights=weights)
+    check_options(threads, compile, strict, weights)
     if example_inputs is not None and not isinstance(example_inputs, (tuple, list)):
         raise ArgumentError(
             "optimize_for_inference: example_inputs is a tuple with a value for each argument, found "
@@ -131,7 +137,7 @@ def optimize_for_inference(
             module.set("training", mode)
 
 
-def check_options(threads: Any, compile: Any, strict: Any) -> None:
+def check_options(threads: Any, compile: Any, strict: Any, weights: Any = "float32") -> None:
     """Raises ArgumentError for what these options of ``optimize_for_inference`` cannot be."""
     if threads is not None and (type(threads) is not int or not 1 <= threads <= MAX_THREADS):
         raise ArgumentError(f"threads is a number from 1 to {MAX_THREADS}, or None; found {describe(threads)}")
@@ -139,21 +145,30 @@ def check_options(threads: Any, compile: Any, strict: Any) -> None:
         raise ArgumentError(f"compile is one of {', '.join(map(repr, MODES))}; found {describe(compile)}")
     if type(strict) is not bool:
         raise ArgumentError(f"strict is a bool; found {describe(strict)}")
+    if type(weights) is not str or weights not in WEIGHTS:
+        raise ArgumentError(f"weights is one of {', '.join(map(repr, WEIGHTS))}; found {describe(weights)}")
 
 
 def _planned(
-    mod: ScriptModule, example_inputs: Sequence[Any] | None, *, threads: int | None, compile: str, strict: bool
+    mod: ScriptModule,
+    example_inputs: Sequence[Any] | None,
+    *,
+    threads: int | None,
+    compile: str,
+    strict: bool,
+    weights: str,
 ) -> ScriptModule:
     """The module with executors for its functions."""
     # The fuser and LLVM take longer to import than an interpreted model to run.
     from gpujit.runtime.executor import Executor
     from gpujit.static_runtime.planner import planner_of
+    from gpujit.static_runtime.steps import Options
 
     program = mod._program
 
     def make(function: Function) -> Executor:
         interpret = partial(program.interpret, function)
-        rules, planner = program.lowerer.rules, planner_of(compile)
+        rules, planner = program.lowerer.rules, planner_of(compile, Options(weights=weights, threads=threads))
         return Executor(function, rules, interpret, strict=strict, planner=planner, compile=compile, threads=threads)
 
     program.optimise(make)

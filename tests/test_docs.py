@@ -13,7 +13,10 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 
-@pytest.mark.parametrize(("name", "least"), [("tour", 30), ("running", 20)])
+LESSONS = {"tour": 30, "running": 20, "quickstart": 10, "migrating": 5, "extending": 12}
+
+
+@pytest.mark.parametrize(("name", "least"), LESSONS.items())
 def test_examples_print_what_the_page_shows(name: str, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     page = (ROOT / "docs" / f"{name}.md").read_text()
