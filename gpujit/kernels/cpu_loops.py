@@ -67,7 +67,9 @@ class Loops(Values):
         scratch = [v for v in nest.kept if v not in nest.kept_in]
         if not scratch:
             return {}
-        start = self.word(nest.slots["scratch"]) + self.word(nest.slots["scratch_bytes"]) * self.part
+        start = self.word(nest.slots["scratch"])
+        if not nest.ranged:
+            start = start + self.word(nest.slots["scratch_bytes"]) * self.part
         others = self.product(self.sizes[d] for d in nest.nest_dims)
         lanes = nest.width * nest.unroll
         elements = others * lanes if nest.across_rows else others * (self.sizes[nest.lane] + lanes)
@@ -87,11 +89,14 @@ class Loops(Values):
         dims = list(nest.task_dims)
         tasks = self.product(self.sizes[d] for d in dims)
         chunks = self.number(1)
-        if nest.is_chunked:
+        if nest.is_chunked and not nest.ranged:
             chunks = self.divided(self.sizes[nest.lane] + chunk - 1, chunk)
         total = tasks * chunks
-        low = self.divided(total * self.part, self.parts)
-        high = self.divided(total * (self.part + 1), self.parts)
+        if nest.ranged:
+            low, high = self.part, self.parts
+        else:
+            low = self.divided(total * self.part, self.parts)
+            high = self.divided(total * (self.part + 1), self.parts)
         function = Scope()
         with b.if_then((low < high).value):
             # Not before: an empty space may have empty arrays.
@@ -103,7 +108,9 @@ class Loops(Values):
                 for k, slot in slots.items():
                     if k < 0:
                         self.offsets[-1 - k] = self.read(slot, self.number(0))
-                if nest.is_chunked:
+                if nest.is_chunked and nest.ranged:
+                    first, last = chunk, self.word(nest.slots["ended"])
+                elif nest.is_chunked:
                     first = self.read(slots[nest.lane], self.number(0)) * chunk
                     end = first + chunk
                     last = self.e.select(end < self.sizes[nest.lane], end, self.sizes[nest.lane])

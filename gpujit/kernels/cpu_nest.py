@@ -83,12 +83,16 @@ class Nest:
     segmented: bool = False
     # Rows are long: a maximum and the sum of exponentials below it are taken together, block by block.
     online: bool = False
+    # Parts are given as the first task and the one behind the last, of which each is a row in memory; of rows whose
+    # elements do not depend on each other, the block says which part is to be made: see ``cpu_plan.plan_rows``.
+    ranged: bool = False
 
     @property
     def key(self) -> str:
         """Text that differs when the machine code would."""
         turned = "" if self.turned is None else f" turned {self.turned}"
         streams = " streams" * self.streams + " segmented" * self.segmented + " online" * self.online
+        streams += " ranged" * self.ranged
         how = f"lane {self.lane} {' '.join(self.classes)} {self.width}x{self.unroll}{turned}{streams}"
         return f"{how}\n{self.program.text}"
 

@@ -225,17 +225,23 @@ class Collapsed:
 
 
 def collapse(
-    program: TileProgram, inputs: Sequence[Strides], outputs: Sequence[Strides], sizes: Sequence[int]
+    program: TileProgram,
+    inputs: Sequence[Strides],
+    outputs: Sequence[Strides],
+    sizes: Sequence[int],
+    longest: int | None = None,
 ) -> Collapsed:
     """The program with neighbouring dims merged where all arrays lie in memory as if they were one.
 
-    Only dims that arrays are indexed with as they are merge; dims inside sums, masks and positions stay.
+    Only dims that arrays are indexed with as they are merge; dims inside sums, masks and positions stay. The last dim
+    is not made longer than ``longest``.
     """
     ins, outs, lengths = list(inputs), list(outputs), list(sizes)
     merges: list[Merge] = []
     d = program.dims - 2
     while d >= 0:
-        found = _merges_at(program, d, ins, outs, lengths)
+        is_long = longest is not None and d == program.dims - 2 and lengths[d] * lengths[d + 1] > longest
+        found = None if is_long else _merges_at(program, d, ins, outs, lengths)
         if found is not None:
             program = _merged(program, d, found)
             for merge in found:

@@ -13,6 +13,7 @@ from gpujit.passes.nodes import known
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.native import Made
 from gpujit.static_runtime.places import Place
+from gpujit.static_runtime.starts import Start
 from gpujit.support.errors import ArgumentError, InternalError
 
 
@@ -29,9 +30,16 @@ class Arguments(NamedTuple):
 
 
 def native_convolution(
-    node: Node, place_of: Callable[[Value], Place | None], result: Place, ending: Ending = NO_ENDING
+    node: Node,
+    place_of: Callable[[Value], Place | None],
+    result: Place,
+    ending: Ending = NO_ENDING,
+    start: Start | None = None,
 ) -> Made | None:
-    """The native step of a float32 convolution of contiguous images with constant weights; None for others."""
+    """The native step of a float32 convolution of contiguous images with constant weights; None for others.
+
+    Raises ArgumentError, InternalError with the reason why the step cannot make what ``start`` says.
+    """
     found = _arguments(node)
     if found is None or not found.weights.is_constant or not found.bias.is_constant:
         return None
@@ -57,10 +65,14 @@ def native_convolution(
     if result.shape != (x.shape[0], matrix.shape[0], *wanted):
         return None
     try:
-        bound = conv.bind(described, matrix, bias, owner=weights)
+        if start is not None and not start.is_read(found.x, place_of):
+            raise ArgumentError("it is not the images")
+        bound = conv.bind(described, matrix, bias, owner=weights, source=None if start is None else start.source)
     except (ArgumentError, InternalError):
+        if start is not None:
+            raise
         return None
-    return ending.step(bound, [found.x])
+    return ending.step(bound, [found.x] if start is None else start.operands)
 
 
 def _pair(numbers: Any, rank: int, first: int) -> tuple[int, int] | None:

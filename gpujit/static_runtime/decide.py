@@ -15,19 +15,22 @@ from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.fuser.lower import Lowered, lower
 from gpujit.ir.graph import Graph, Node, Value, copy_node
 from gpujit.kernels.templates.bound import BoundTemplate
+from gpujit.kernels.templates.producer import Producer
 from gpujit.ops.registry import Op
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.analysis.effects import entry_of, inner_nodes, is_pure
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.carried import keep_in_place
-from gpujit.static_runtime.endings import Ending, endings
+from gpujit.static_runtime.endings import NO_ENDING, Ending, endings
 from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of
 from gpujit.static_runtime.native import Made, Maker, NativeKernel, Request, compiled, of_copy, of_group
 from gpujit.static_runtime.order import RETURN, steps_of, within_rounds
 from gpujit.static_runtime.places import Place, Places, Strides, contiguous
 from gpujit.static_runtime.plan import Lifetime, Plan, plan_arena
+from gpujit.static_runtime.starts import STARTED, start_of, why_not_worth
 from gpujit.static_runtime.steps import Options
 from gpujit.support.config import config
+from gpujit.support.errors import ArgumentError, InternalError
 
 
 class Decisions:
@@ -53,6 +56,10 @@ class Decisions:
         self.order = steps_of(self.graph)
         self.position = {n: i for i, n in enumerate(self.order)}
         self.natives: dict[Node, NativeKernel] = {}
+        # How steps of templates were made: from which node, with which result and ending.
+        self.recipes: dict[Node, tuple[Node, Place, Ending]] = {}
+        # Why what makes a template's operand is a step of its own.
+        self.apart: dict[Node, str] = {}
         self.operands: dict[Node, Sequence[Value]] = {}
         self.outs: dict[Node, Op] = {}
         self.kinds: dict[Node, str] = {}
@@ -102,6 +109,7 @@ class Decisions:
             elif found is not None:
                 asked[node] = found
         self.put_ends(asked)
+        self.put_starts(asked)
         for node, kernel in zip(asked, compiled(list(asked.values())), strict=True):
             if kernel is not None:
                 self.natives[node] = kernel
@@ -127,6 +135,7 @@ class Decisions:
             made = self.maker(node, self.places.of, results[0])
             if made is not None and self.placed(made[1]) is not None:
                 self.operands[node] = made[1]
+                self.recipes[node] = node, results[0], NO_ENDING
                 return made[0]
         if node in self.places.copies:
             source = self.places.of(node.inputs[0])
@@ -163,6 +172,9 @@ class Decisions:
                 if made is None:
                     continue
                 self.natives[node], self.operands[node] = made
+                whole = self.places.of(request.inputs[k].root)
+                assert whole is not None
+                self.recipes[node] = first, self.at_end(node, whole), ending
                 del self.natives[first], self.operands[first], asked[node]
                 gone.add(first)
                 break
@@ -183,8 +195,64 @@ class Decisions:
             return None
         if any(self.alias.is_written_between(v, first, node) for v in self.operands[first]):
             return None
-        made = self.maker(first, self.places.of, Place(node.output, 0, whole.strides, whole.shape, whole.dtype), ending)
+        made = self.maker(first, self.places.of, self.at_end(node, whole), ending)
         return None if made is None or self.placed(made[1]) is None else made
+
+    def at_end(self, node: Node, whole: Place) -> Place:
+        """Where a template's result lies when ``node`` ends its step."""
+        return Place(node.output, 0, whole.strides, whole.shape, whole.dtype)
+
+    # Steps of templates that make what they read
+
+    def put_starts(self, asked: dict[Node, Request]) -> None:
+        """Have templates make an operand that nobody else reads: take its node off the list and out of the order."""
+        gone: set[Node] = set()
+        for node in reversed([n for n in self.order if n in self.recipes and n in self.natives]):
+            first = self.recipes[node][0]
+            kernel = self.natives[node]
+            if self.maker is None or not isinstance(kernel.owner, BoundTemplate):
+                continue
+            for root in dict.fromkeys(p.root for p in map(self.places.of, self.operands[node]) if p is not None):
+                before = root.node
+                if before not in asked or before in self.places.copies or before in self.places.rounds:
+                    continue
+                try:
+                    self.natives[node], self.operands[node] = self.started(before, first, node, asked[before])
+                except (ArgumentError, InternalError) as fault:
+                    self.apart.setdefault(before, fault.message)
+                    continue
+                del asked[before], self.operands[before]
+                gone.add(before)
+                break
+        self.order = [n for n in self.order if n not in gone]
+        self.position = {n: i for i, n in enumerate(self.order)}
+
+    def started(self, before: Node, first: Node, node: Node, request: Request) -> Made:
+        """The step that does what ``before`` does and then what the step of ``node``, a template's for ``first``, does.
+
+        Raises ArgumentError, InternalError with the reason why there is none.
+        """
+        if first.kind not in STARTED:
+            raise ArgumentError(f"{first.kind} reads tensors in memory")
+        if len(before.outputs) != 1 or not self.is_read_by(before.output, first):
+            raise ArgumentError("others read it, too")
+        if before.block is not node.block:
+            raise ArgumentError("it is made outside of the branch or loop that reads it")
+        if any(self.alias.is_written_between(v, before, node) for v in self.operands[before]):
+            raise ArgumentError("what it is made of is written before it is read")
+        _, result, ending = self.recipes[node]
+        assert self.maker is not None
+        start = start_of(before.output, request, self.operands[before])
+        made = self.maker(first, self.places.of, result, ending, start)
+        if made is None or self.placed(made[1]) is None or not isinstance(made[0].owner, BoundTemplate):
+            raise ArgumentError("there is no such step")
+        producer = made[0].owner.producer
+        assert isinstance(producer, Producer)
+        inputs = sum({p.root: p.nbytes for p in request.inputs}.values())
+        why_not = why_not_worth(producer, inputs, request.outputs[0].nbytes)
+        if why_not:
+            raise ArgumentError(why_not)
+        return made
 
     def is_read_by(self, value: Value, node: Node) -> bool:
         """Whether only this node reads a value, itself or through views."""

@@ -18,6 +18,7 @@ from gpujit.kernels.templates.packs import kept
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.native import Made
 from gpujit.static_runtime.places import Place, Strides
+from gpujit.static_runtime.starts import Start
 from gpujit.support.errors import ArgumentError, InternalError
 
 # A matrix that is no constant is packed on the way. For few rows that is as much work as the product: above so many
@@ -47,9 +48,16 @@ class Product(NamedTuple):
 
 
 def native_product(
-    node: Node, place_of: Callable[[Value], Place | None], result: Place, ending: Ending = NO_ENDING
+    node: Node,
+    place_of: Callable[[Value], Place | None],
+    result: Place,
+    ending: Ending = NO_ENDING,
+    start: Start | None = None,
 ) -> Made | None:
-    """The native step of a node that is a product of float32 matrices; None for others."""
+    """The native step of a node that is a product of float32 matrices; None for others.
+
+    Raises ArgumentError, InternalError with the reason why the step cannot make what ``start`` says.
+    """
     reader = _READERS.get(node.kind)
     if reader is None or result.dtype != FLOAT32:
         return None
@@ -64,12 +72,21 @@ def native_product(
         if bias.dtype != FLOAT32 or bias.shape != result.shape[-1:]:
             return None
     try:
-        return _made(found, bias, result, ending)
+        if start is not None:
+            if start.is_read(found.right.value, place_of):
+                raise ArgumentError("it is the right one of two matrices, whose columns are packed")
+            if not start.is_read(found.left.value, place_of):
+                raise ArgumentError("it is not what is multiplied")
+        return _made(found, bias, result, ending, start)
     except (ArgumentError, InternalError):
+        if start is not None:
+            raise
         return None
 
 
-def _made(product: Product, bias: np.ndarray | None, result: Place, ending: Ending) -> Made | None:
+def _made(
+    product: Product, bias: np.ndarray | None, result: Place, ending: Ending, start: Start | None
+) -> Made | None:
     left, right = product.left, product.right
     m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
     if right.shape[-2] != k or result.shape[-1] != n:
@@ -92,17 +109,18 @@ def _made(product: Product, bias: np.ndarray | None, result: Place, ending: Endi
         m, n, k, _strides(left), rows, r=rows, batch=prod(batch), inner=batch[1] if is_pair else 1,
         epilogue=ending.epilogue(bias is not None),
     )  # fmt: skip
+    source, read = (None, [left.value]) if start is None else (start.source, [*start.operands])
     if right.value.is_constant:
         if any(right.steps[:-2]):
             return None
         weights = right.value.constant()
         matrix = np.lib.stride_tricks.as_strided(weights, (k, n), tuple(s * 4 for s in right.steps[-2:]))
         packed = packed_matrix(weights, matrix, gemm.plan(described).tile)
-        return ending.step(gemm.bind(described, matrix, bias, packed), [left.value])
+        return ending.step(gemm.bind(described, matrix, bias, packed, source), read)
     if m < FEW_ROWS and k * n > LARGE:
         return None
     pair = described._replace(b=_strides(right))
-    return ending.step(gemm.bind(pair, None, bias), [left.value, right.value])
+    return ending.step(gemm.bind(pair, None, bias, source=source), [*read, right.value])
 
 
 def _strides(x: Operand) -> tuple[int, int, int, int]:

@@ -55,7 +55,7 @@ class BoundTemplate:
 
     ``scratch_bytes`` is what each part needs of memory; ``arrays`` names the block's slots for the arrays of a call,
     and ``constants`` gives those that belong to the kernel: packed weights, tables. ``dtypes`` are those of arrays that
-    are not float32. Threads may call one at the same time.
+    are not float32; ``producer`` is what makes an operand, if something does. Threads may call one at the same time.
     """
 
     def __init__(
@@ -68,8 +68,9 @@ class BoundTemplate:
         constants: Mapping[str, np.ndarray] | None = None,
         is_small: bool = False,
         dtypes: Mapping[str, type] | None = None,
+        producer: object = None,
     ) -> None:
-        self.address, self.arrays = address, tuple(arrays)
+        self.address, self.arrays, self.producer = address, tuple(arrays), producer
         self.constants = dict(constants or {})
         self.scratch_bytes = -(-scratch_bytes // LINE) * LINE
         self.is_small = is_small
