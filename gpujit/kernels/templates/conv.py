@@ -256,7 +256,7 @@ def bind_dense(
         # Panels are made where they are read.
         made = Producer(
             source.rows(pixels, spec.tile, is_part=True), 0, _times(tasks, words["chunks"]),
-            -(-pixels // spec.tile) * conv.images * conv.groups,
+            panels * conv.images * conv.groups, pieces=panels * conv.images * conv.channels,
         )  # fmt: skip
     return _bound(
         "conv_dense", spec, lambda: conv_dense.render(spec), conv_dense.SLOTS, words, conv,

@@ -7,6 +7,7 @@ place, one number at a time for all columns of a register tile. The register til
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +31,8 @@ SLOTS = (
     # In elements. A batch has two levels (batch / inner, inner), such as sequences and heads.
     "a_outer", "a_inner", "a_m", "a_k", "b_outer", "b_inner", "b_k", "b_n", "c_outer", "c_inner", "c_m", "c_n",
     "r_outer", "r_inner", "r_m", "r_n", "scale",
-    # Of a producer: parts that panels come in, and the rows of its that a batch lies apart.
-    "splits", "p_outer", "p_inner", "scratch", "scratch_bytes",
+    # Of a producer: register tiles of rows, parts that panels come in, and the rows of its that a batch lies apart.
+    "tiles", "splits", "p_outer", "p_inner", "scratch", "scratch_bytes",
 )  # fmt: skip
 # Operations below which one thread is as quick as the team.
 WORTH_A_TEAM = 400_000
@@ -141,8 +142,9 @@ def _write_produced(k: TemplateBody, spec: GemmSpec, multiply: Callable[..., Non
             split = task - above * splits
             outer = k.quotient(index, inner)
             within = index - outer * inner
-            start = (above - index * chunks) * k.word("chunk")
-            stop = k.smaller(start + k.word("chunk"), k.word("m"))
+            chunk = above - index * chunks
+            start, end = (k.quotient(k.word("tiles") * n, chunks) * spec.rows for n in (chunk, chunk + 1))
+            stop = k.smaller(end, k.word("m"))
             with k.builder.if_then(unless_current(k, current, above)):
                 first = outer * k.word("p_outer") + within * k.word("p_inner")
                 k.outline("make", [first, start, stop], lambda k, *given: _make_rows(k, spec, *given))
@@ -471,7 +473,7 @@ def bind(
         "r": ("outer", "inner", "m", "n"),
     }
     if made is not None:
-        words |= {"chunks": made.chunks, "chunk": made.chunk, "splits": made.splits}
+        words |= {"chunks": made.chunks, "tiles": tiles, "splits": made.splits}
         words |= {"p_outer": made.first[0], "p_inner": made.first[1]}
     for array, strides in (("a", gemm.a if made is None else (0, 0, *made.strides)), ("b", gemm.b or ()), ("c", gemm.c), ("r", gemm.r)):
         words |= {f"{array}_{name}": stride for name, stride in zip(names[array], strides)}
@@ -514,22 +516,38 @@ def bind(
 
 # Bytes of A that are made at a time: they are to stay in the second-level cache beside a panel of B.
 MADE_BYTES = 1 << 18
-# Tasks for each thread that there should be, and rows that a chunk should have for that.
-TASKS, LEAST_ROWS = 4, 24
+# Operations that a thread does in a nanosecond, for how long others wait for it.
+OPERATIONS = 100
 # Bytes of A that are made at a time where B is packed on the way, once for all rows.
 MADE_AT_ONCE = 1 << 20
 
 
 class Production(NamedTuple):
-    """How the rows of A are made: in ``chunks`` of ``chunk`` rows each, by each of ``splits`` parts of the panels."""
+    """How the rows of A are made: in ``chunks``, of nearly equal size, for each of ``splits`` parts of the panels."""
 
     kind: str
     producer: producer.Producer
-    chunk: int
     chunks: int
     splits: int
     first: tuple[int, int]
     strides: tuple[int, int]
+
+
+def _shares(tiles: int, chunks: int, lots: int, splits: int, threads: int) -> tuple[float, int]:
+    """How much more than its share the slowest thread does, and how many lots are made by one more thread.
+
+    Lots are the ``chunks`` that each matrix's ``tiles`` come in, one matrix behind the other.
+    """
+    ends = [divmod(lots * splits * t // threads, splits) for t in range(threads + 1)]
+
+    def before(lot: int, split: int) -> int:
+        matrix, number = divmod(lot, chunks)
+        first, last = (tiles * n // chunks for n in (number, number + 1))
+        return (matrix * tiles + first) * splits + split * (last - first)
+
+    done = [before(*end) for end in ends]
+    work = [b - a for a, b in pairwise(done)]
+    return max(work) * threads / sum(work) - 1, sum(split != 0 for _, split in ends)
 
 
 def _production(gemm: Gemm, source: Source) -> Production:
@@ -553,18 +571,19 @@ def _production(gemm: Gemm, source: Source) -> Production:
     at_once = spec.source in ("rows", "columns")
     if at_once and 4 * gemm.m * gemm.k > MADE_AT_ONCE:
         raise ArgumentError("all of it is needed at a time, and it is long")
-    panels = -(-gemm.n // spec.tile)
-    wanted = 1 if thread_count() == 1 else -(-TASKS * thread_count() // gemm.batch)
-    most = gemm.m if at_once else max(1, min(MADE_BYTES // (4 * gemm.k), -(-gemm.m // wanted)))
-    most = max(most, min(LEAST_ROWS, MADE_BYTES // (4 * gemm.k)))
-    tiles = -(-gemm.m // spec.rows)
-    chunk = -(-tiles // -(-tiles // max(1, most // spec.rows)))
-    chunks = -(-tiles // chunk)
-    chunk *= spec.rows
-    splits = min(panels, max(1, wanted // chunks))
+    panels, tiles, threads = -(-gemm.n // spec.tile), -(-gemm.m // spec.rows), thread_count()
+    chunks = 1 if at_once else -(-tiles // max(1, MADE_BYTES // (4 * gemm.k * spec.rows)))
+    if not at_once and gemm.batch % threads:
+        # As many for each thread: one that two of them work on is made twice.
+        chunks = min(tiles, -(-chunks // threads) * threads)
+    lots, splits = gemm.batch * chunks, panels if threads > 1 else 1
+    late, again = _shares(tiles, chunks, lots, splits, threads)
+    chunk = -(-tiles // chunks) * spec.rows
     pitch = producer.spread(length if kind == "rows" else chunk)
     call = source.rows(length, pitch, is_part=kind == "columns")
-    times = min(splits, thread_count())
-    made = producer.Producer(call, (chunk if kind == "rows" else gemm.k) * pitch, times, chunks * gemm.batch)
+    made = producer.Producer(
+        call, (chunk if kind == "rows" else gemm.k) * pitch, 1 + again / lots, lots,
+        late=late * 2 * gemm.batch * gemm.m * gemm.n * gemm.k / OPERATIONS,
+    )  # fmt: skip
     strides = (pitch, 1) if kind == "rows" else (1, pitch)
-    return Production(kind, made, chunk, chunks, splits, (outer // length, inner // length), strides)
+    return Production(kind, made, chunks, splits, (outer // length, inner // length), strides)

@@ -66,7 +66,8 @@ class Producer:
     """A source's kernel for certain rows, as part of a template's block.
 
     ``floats`` is the room for rows, ``lot`` how many are made at a time, where that is the producer's to say. Each
-    element is made ``times`` times on average, and all of them in ``calls`` calls.
+    element is made ``times`` times on average, and all of them in ``calls`` calls and ``pieces`` pieces of rows, if not
+    whole rows are made. Threads wait ``late`` nanoseconds for each other, all together.
     """
 
     call: NestCall
@@ -74,6 +75,8 @@ class Producer:
     times: float = 1
     calls: int = 1
     lot: int = 0
+    pieces: int = 0
+    late: float = 0
 
     @property
     def slots(self) -> tuple[str, ...]:
