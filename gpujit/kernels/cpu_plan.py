@@ -104,7 +104,8 @@ def plan_rows(
     each, ``pitch`` elements apart, when somebody needs them. Raises NotRendered with the reason.
 
     Rows are numbered as they follow each other in the result; the kernel makes those from its second argument up to its
-    third one. When elements of a row do not depend on each other, only those from the block's ``chunk`` up to ``ended``.
+    third one. When elements of a row do not depend on each other, these are only the ones from the block's ``chunk`` up
+    to ``ended``.
     """
     if len(program.outputs) != 1 or len(program.effects) != 1 or not isinstance(program.effects[0], Store):
         raise NotRendered("it has more than one result, or checks")

@@ -246,10 +246,10 @@ class Decisions:
         made = self.maker(first, self.places.of, result, ending, start)
         if made is None or self.placed(made[1]) is None or not isinstance(made[0].owner, BoundTemplate):
             raise ArgumentError("there is no such step")
-        producer = made[0].owner.producer
-        assert isinstance(producer, Producer)
+        producer, kernel = made[0].owner.producer, self.natives[node].owner
+        assert isinstance(producer, Producer) and isinstance(kernel, BoundTemplate)
         inputs = sum({p.root: p.nbytes for p in request.inputs}.values())
-        why_not = why_not_worth(producer, inputs, request.outputs[0].nbytes)
+        why_not = why_not_worth(producer, inputs, request.outputs[0].nbytes, kernel.producer)
         if why_not:
             raise ArgumentError(why_not)
         return made

@@ -18,7 +18,6 @@ from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import facts_of
 from gpujit.static_runtime.steps import Options, StaticPlan
 
-
 # What explains a step of its own before a template's.
 APART = "not a part of the step that reads it"
 

@@ -143,9 +143,11 @@ class TemplateBody(KernelBody):
         b.position_at_end(done)
         turn.now = turn.following
 
-    def floats(self, base: ir.Value, index: Vector | int, lanes: int, mask: Vector | None = None) -> Vector:
-        """``lanes`` float32 from an address on; 0 where the mask is clear."""
-        return self.e.load(base, index if isinstance(index, int) else index.value, "float32", lanes, mask)
+    def floats(
+        self, base: ir.Value, index: Vector | int, lanes: int, mask: Vector | None = None, dtype: str = "float32"
+    ) -> Vector:
+        """``lanes`` float32, or half types as such, from an address on; 0 where the mask is clear."""
+        return self.e.load(base, index if isinstance(index, int) else index.value, dtype, lanes, mask)
 
     def put(
         self, base: ir.Value, index: Vector | int, x: Vector, mask: Vector | None = None, dtype: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from gpujit.kernels.native import TIDY, Library
 from gpujit.kernels.target import host
 from gpujit.kernels.team import alone, caller, team
 from gpujit.support.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from gpujit.kernels.templates.producer import Producer
 
 LINE = 64
 
@@ -68,7 +72,7 @@ class BoundTemplate:
         constants: Mapping[str, np.ndarray] | None = None,
         is_small: bool = False,
         dtypes: Mapping[str, type] | None = None,
-        producer: object = None,
+        producer: Producer | None = None,
     ) -> None:
         self.address, self.arrays, self.producer = address, tuple(arrays), producer
         self.constants = dict(constants or {})

@@ -181,7 +181,7 @@ def _bound(
         scratch_bytes=scratch,
         constants=constants,
         is_small=is_small,
-        dtypes=producer.array_types(made),
+        dtypes=producer.array_types(made) | conv.epilogue.dtypes,
         producer=made,
     )
 

@@ -138,7 +138,9 @@ def _write(k: TemplateBody, spec: DenseSpec) -> None:
                 k.outline(
                     "make",
                     [row, begin, end, there],
-                    lambda k, row, begin, end, there: producer.make(k, row, row + k.word("channels"), begin, end, there),
+                    lambda k, row, begin, end, there: producer.make(
+                        k, row, row + k.word("channels"), begin, end, there
+                    ),
                 )
         first = panel * spec.tile
         weights = k.at(k.array("weights"), group * blocks * depth * spec.rows)
@@ -240,7 +242,7 @@ def _scatter_row(
         at = k.e.load(k.array("places"), (first + v * lanes).value, "int64", lanes, mask)
         other = k.e.gather(k.at(k.array("residual"), base), at, "float32", mask) if epilogue.residual else None
         x = epilogue.apply(k.e, k.floats(sums, v * lanes, lanes), bias, other)
-        k.e.scatter(k.at(k.array("out"), base), at, x, mask=mask)
+        k.e.scatter(k.at(k.array("out"), base, epilogue.result), at, x, epilogue.result, mask=mask)
 
 
 def finish_row(
@@ -260,7 +262,7 @@ def finish_row(
         mask = k.e.tail_mask(count - v * lanes, lanes)
         other = k.floats(residual, at + v * lanes, lanes, mask) if epilogue.residual else None
         value = epilogue.apply(k.e, k.floats(sums, v * lanes, lanes), bias, other)
-        k.put(out, at + v * lanes, value, mask)
+        k.put(out, at + v * lanes, value, mask, epilogue.result)
 
 
 def _pack_pieces(k: TemplateBody, spec: DenseSpec, planes: ir.Value, panel_at: ir.Value, panel: Vector) -> None:

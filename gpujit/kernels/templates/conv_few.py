@@ -126,4 +126,4 @@ def _finish(k: TemplateBody, spec: FewSpec, buffer: ir.Value, first_filter: Vect
             if spec.epilogue.residual:
                 residual = e.load(k.array("residual"), place, "float32", spec.lanes, mask, stride=pixels.value)
             x = spec.epilogue.apply(e, x, bias, residual)
-            e.store(k.array("out"), place, x, mask=mask, stride=pixels.value)
+            e.store(k.array("out"), place, x, spec.epilogue.result, mask=mask, stride=pixels.value)

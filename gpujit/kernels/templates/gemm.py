@@ -7,23 +7,21 @@ place, one number at a time for all columns of a register tile. The register til
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
 
-from gpujit.ir.dtypes import BFLOAT16, FLOAT16
 from gpujit.kernels.target import host
 from gpujit.kernels.templates import producer
 from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.bound import BoundTemplate, aligned, template_address
-from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.epilogue import HALVES, Epilogue
+from gpujit.kernels.templates.gemm_rows import production
 from gpujit.kernels.templates.planes import unless_current
 from gpujit.kernels.templates.producer import Source
 from gpujit.kernels.vector import I32, I64, Vector
 from gpujit.support.errors import ArgumentError
-from gpujit.support.threads import thread_count
 
 SLOTS = (
     "a", "b", "c", "bias", "residual",
@@ -38,8 +36,6 @@ SLOTS = (
 WORTH_A_TEAM = 400_000
 # A product of fewer rows takes as long as one of so many: it waits for the other matrix.
 WAITING_ROWS = 6
-# Element types that C may have besides float32.
-HALVES = {"float16": FLOAT16.type, "bfloat16": BFLOAT16.type}
 # Floats of B, of a panel, ahead of which the next ones are asked for.
 AHEAD = 1024
 
@@ -63,8 +59,8 @@ class GemmSpec(NamedTuple):
     asks_ahead: bool = False
     # Where A comes from: "" for memory; else a producer makes "rows" or "columns" of it.
     produced: str = ""
-    # The element type of C.
-    result: str = "float32"
+    # The element type of B.
+    right: str = "float32"
 
     @property
     def tile(self) -> int:
@@ -105,8 +101,8 @@ def _write(k: TemplateBody, spec: GemmSpec) -> None:
         columns = k.smaller(k.word("n") - first, tile)
         b_at = k.at(b, panel * k.word("k") * tile)
         if spec.source != "packed":
-            b_at = at_place(b, "b", outer, within, first * k.word("b_n"), "float32")
-        c_at = at_place(c, "c", outer, within, first * k.word("c_n"), spec.result)
+            b_at = at_place(b, "b", outer, within, first * k.word("b_n"), spec.right)
+        c_at = at_place(c, "c", outer, within, first * k.word("c_n"), spec.epilogue.result)
         r_at = at_place(residual, "r", outer, within, first * k.word("r_n"), "float32")
         _multiply(k, spec, buffer, panel, columns, start, stop, a_at, b_at, c_at, r_at)
 
@@ -203,7 +199,8 @@ def _multiply(
             elif spec.source == "packed" and not spec.asks_ahead:
                 k.e.prefetch(panel_at, (i * tile + (AHEAD + v * spec.lanes)).value, "float32")
             mask = masks[v] if masks else None
-            return k.floats(panel_at, i * pitch + v * spec.lanes, spec.lanes, mask)
+            dtype = spec.right if spec.source == "place" else "float32"
+            return k.floats(panel_at, i * pitch + v * spec.lanes, spec.lanes, mask, dtype)
 
         step = k.word("a_k")
         sums = multiply_tile(
@@ -218,18 +215,18 @@ def _multiply(
             given = [buffer, m, count, columns, panel * tile, c_at, r_at]
             k.outline("finish", given, lambda k, *given: _finish_tile(k, spec, *given))
 
-        if spec.epilogue != Epilogue() or spec.is_turned:
+        if spec.epilogue != Epilogue(result=spec.epilogue.result) or spec.is_turned:
             finish()
         else:
             # Whole tiles that nothing is done to go where they belong at once.
             is_whole = k.builder.and_((count == spec.rows).value, (columns == tile).value)
             with k.builder.if_else(is_whole) as (whole, partial):
                 with whole:
-                    line = k.at(c_at, m * k.word("c_m"), spec.result)
+                    line = k.at(c_at, m * k.word("c_m"), spec.epilogue.result)
                     for row in sums:
                         for v, x in enumerate(row):
-                            k.put(line, v * spec.lanes, _scaled(k, spec, x), dtype=spec.result)
-                        line = k.at(line, k.word("c_m"), spec.result)
+                            k.put(line, v * spec.lanes, _scaled(k, spec, x), dtype=spec.epilogue.result)
+                        line = k.at(line, k.word("c_m"), spec.epilogue.result)
                 with partial:
                     finish()
 
@@ -279,7 +276,7 @@ def _finish(
         x = _scaled(k, spec, x)
         bias = k.floats(k.array("bias"), first + at, spec.lanes, mask) if spec.epilogue.bias else None
         other = k.floats(r_at, m * k.word("r_m") + at, spec.lanes, mask) if spec.epilogue.residual else None
-        k.put(c_at, m * k.word("c_m") + at, spec.epilogue.apply(k.e, x, bias, other), mask, spec.result)
+        k.put(c_at, m * k.word("c_m") + at, spec.epilogue.apply(k.e, x, bias, other), mask, spec.epilogue.result)
 
 
 def _scaled(k: TemplateBody, spec: GemmSpec, x: Vector) -> Vector:
@@ -304,7 +301,7 @@ def _finish_column(
     x = _scaled(k, spec, k.floats(sums, 0, spec.lanes))
     bias = k.e.broadcast(k.floats(k.array("bias"), column, 1), spec.lanes) if spec.epilogue.bias else None
     other = k.floats(r_at, n * k.word("r_n") + m, spec.lanes, mask) if spec.epilogue.residual else None
-    k.put(c_at, n * k.word("c_n") + m, spec.epilogue.apply(k.e, x, bias, other), mask, spec.result)
+    k.put(c_at, n * k.word("c_n") + m, spec.epilogue.apply(k.e, x, bias, other), mask, spec.epilogue.result)
 
 
 def _pack_panel(k: TemplateBody, spec: GemmSpec, source: ir.Value, panel: ir.Value, columns: Vector) -> None:
@@ -314,9 +311,10 @@ def _pack_panel(k: TemplateBody, spec: GemmSpec, source: ir.Value, panel: ir.Val
     if spec.source == "rows":
         with k.loop(0, k.word("k")) as i:
             for v, mask in enumerate(masks):
-                k.put(panel, i * spec.tile + v * lanes, k.floats(source, i * k.word("b_k") + v * lanes, lanes, mask))
+                x = k.floats(source, i * k.word("b_k") + v * lanes, lanes, mask, spec.right)
+                k.put(panel, i * spec.tile + v * lanes, x)
         return
-    pack_columns(k, spec.vectors, lanes, k.word("k"), k.word("b_n"), source, panel, columns)
+    pack_columns(k, spec.vectors, lanes, k.word("k"), k.word("b_n"), source, panel, columns, spec.right)
 
 
 def pack_columns(
@@ -328,6 +326,7 @@ def pack_columns(
     source: ir.Value,
     panel: ir.Value,
     columns: Vector,
+    dtype: str = "float32",
 ) -> None:
     """``columns`` rows of ``depth`` numbers in memory, ``step`` apart, as the columns of a panel [depth][tile].
 
@@ -339,14 +338,14 @@ def pack_columns(
     # Squares are read along the rows and turned.
     with k.loop(0, k.number(vectors)) as v:
         first = v * lanes
-        places = [k.at(source, k.smaller(first + lane, last) * step) for lane in range(lanes)]
+        places = [k.at(source, k.smaller(first + lane, last) * step, dtype) for lane in range(lanes)]
         mask = k.e.tail_mask(k.larger(columns - first, 0), lanes)
         with k.loop(0, whole, lanes) as i:
-            for q, x in enumerate(transposed([k.floats(p, i, lanes) for p in places], k)):
+            for q, x in enumerate(transposed([k.floats(p, i, lanes, dtype=dtype) for p in places], k)):
                 k.put(panel, (i + q) * tile + first, x)
         stride = k.e.iota("int64", lanes) * k.e.broadcast(step, lanes)
         with k.loop(whole, depth) as i:
-            x = k.e.gather(k.at(source, first * step + i), stride, "float32", mask)
+            x = k.e.gather(k.at(source, first * step + i, dtype), stride, dtype, mask)
             k.put(panel, i * tile + first, x)
 
 
@@ -388,8 +387,8 @@ class Gemm(NamedTuple):
     inner: int = 1
     scale: float | None = None
     epilogue: Epilogue = Epilogue()
-    # The element type of C; a half type rounds what is computed in float32.
-    result: str = "float32"
+    # The element type of a B that is packed on the way.
+    right: str = "float32"
 
 
 def register_tile(m: int, n: int, lanes: int) -> tuple[int, int]:
@@ -437,7 +436,7 @@ def plan(gemm: Gemm, produced: str = "") -> GemmSpec:
     # More rows leave no register for one more address: that would cost more than it brings.
     asks_ahead = source == "packed" and vectors == 4 and rows <= 6 and -(-gemm.m // rows) >= 2 * vectors
     return GemmSpec(
-        rows, vectors, lanes, source, gemm.scale is not None, is_turned, gemm.epilogue, asks_ahead, produced, gemm.result
+        rows, vectors, lanes, source, gemm.scale is not None, is_turned, gemm.epilogue, asks_ahead, produced, gemm.right
     )
 
 
@@ -454,7 +453,7 @@ def bind(
     ``source``, A is what that makes, from arrays that take A's place in a call, and A's strides are those in its
     result. Raises ArgumentError.
     """
-    made = None if source is None else _production(gemm, source)
+    made = None if source is None else production(gemm, plan(gemm), source)
     spec = plan(gemm, "" if made is None else made.kind)
     if (weights is None) != (gemm.b is not None) or (bias is None) == gemm.epilogue.bias:
         raise ArgumentError("weights, bias and the product's description do not fit each other")
@@ -475,7 +474,12 @@ def bind(
     if made is not None:
         words |= {"chunks": made.chunks, "tiles": tiles, "splits": made.splits}
         words |= {"p_outer": made.first[0], "p_inner": made.first[1]}
-    for array, strides in (("a", gemm.a if made is None else (0, 0, *made.strides)), ("b", gemm.b or ()), ("c", gemm.c), ("r", gemm.r)):
+    for array, strides in (
+        ("a", gemm.a if made is None else (0, 0, *made.strides)),
+        ("b", gemm.b or ()),
+        ("c", gemm.c),
+        ("r", gemm.r),
+    ):
         words |= {f"{array}_{name}": stride for name, stride in zip(names[array], strides)}
     if gemm.scale is not None:
         words["scale"] = int(np.float64(gemm.scale).view(np.int64))
@@ -497,8 +501,10 @@ def bind(
         scratch = maker.scratch_bytes(scratch)
     tasks = panels * gemm.batch * words["chunks"] if made is None else gemm.batch * made.chunks * made.splits
     dtypes = producer.array_types(maker)
-    if gemm.result != "float32":
-        dtypes["c"] = HALVES[gemm.result]
+    if "out" in gemm.epilogue.dtypes:
+        dtypes["c"] = gemm.epilogue.dtypes["out"]
+    if gemm.right in HALVES:
+        dtypes["b"] = HALVES[gemm.right]
     return BoundTemplate(
         template_address(("gemm", spec), lambda: render(spec)),
         slots,
@@ -510,80 +516,3 @@ def bind(
         dtypes=dtypes,
         producer=maker,
     )
-
-
-# Rows that a producer makes ---------------------------------------------------------------------------------------
-
-# Bytes of A that are made at a time: they are to stay in the second-level cache beside a panel of B.
-MADE_BYTES = 1 << 18
-# Operations that a thread does in a nanosecond, for how long others wait for it.
-OPERATIONS = 100
-# Bytes of A that are made at a time where B is packed on the way, once for all rows.
-MADE_AT_ONCE = 1 << 20
-
-
-class Production(NamedTuple):
-    """How the rows of A are made: in ``chunks``, of nearly equal size, for each of ``splits`` parts of the panels."""
-
-    kind: str
-    producer: producer.Producer
-    chunks: int
-    splits: int
-    first: tuple[int, int]
-    strides: tuple[int, int]
-
-
-def _shares(tiles: int, chunks: int, lots: int, splits: int, threads: int) -> tuple[float, int]:
-    """How much more than its share the slowest thread does, and how many lots are made by one more thread.
-
-    Lots are the ``chunks`` that each matrix's ``tiles`` come in, one matrix behind the other.
-    """
-    ends = [divmod(lots * splits * t // threads, splits) for t in range(threads + 1)]
-
-    def before(lot: int, split: int) -> int:
-        matrix, number = divmod(lot, chunks)
-        first, last = (tiles * n // chunks for n in (number, number + 1))
-        return (matrix * tiles + first) * splits + split * (last - first)
-
-    done = [before(*end) for end in ends]
-    work = [b - a for a, b in pairwise(done)]
-    return max(work) * threads / sum(work) - 1, sum(split != 0 for _, split in ends)
-
-
-def _production(gemm: Gemm, source: Source) -> Production:
-    """Raises ArgumentError with the reason why A is not made."""
-    outer, inner, along_m, along_k = gemm.a
-    if along_k == 1 or gemm.k == 1:
-        kind, length, apart = "rows", gemm.k, along_m
-    elif along_m == 1 or gemm.m == 1:
-        kind, length, apart = "columns", gemm.m, along_k
-    else:
-        raise ArgumentError("neither rows nor columns of the matrix lie together")
-    others = gemm.m if kind == "rows" else gemm.k
-    groups = gemm.batch // gemm.inner
-    if (apart != length and others > 1) or (groups > 1 and outer % length) or (gemm.inner > 1 and inner % length):
-        raise ArgumentError("the matrix is a part of what is made")
-    last = (groups - 1) * outer + (gemm.inner - 1) * inner + others * length
-    if min(outer, inner, 0) < 0 or last > source.elements:
-        raise ArgumentError("the matrix is not what is made")
-    spec = plan(gemm)
-    # Panels that are packed on the way are packed for all rows.
-    at_once = spec.source in ("rows", "columns")
-    if at_once and 4 * gemm.m * gemm.k > MADE_AT_ONCE:
-        raise ArgumentError("all of it is needed at a time, and it is long")
-    panels, tiles, threads = -(-gemm.n // spec.tile), -(-gemm.m // spec.rows), thread_count()
-    chunks = 1 if at_once else -(-tiles // max(1, MADE_BYTES // (4 * gemm.k * spec.rows)))
-    if not at_once and gemm.batch % threads:
-        # As many for each thread: one that two of them work on is made twice.
-        chunks = min(tiles, -(-chunks // threads) * threads)
-    lots, splits = gemm.batch * chunks, panels if threads > 1 else 1
-    late, again = _shares(tiles, chunks, lots, splits, threads)
-    chunk = -(-tiles // chunks) * spec.rows
-    pitch = producer.spread(length if kind == "rows" else chunk)
-    call = source.rows(length, pitch, is_part=kind == "columns")
-    made = producer.Producer(
-        call, (chunk if kind == "rows" else gemm.k) * pitch, 1 + again / lots, lots,
-        late=late * 2 * gemm.batch * gemm.m * gemm.n * gemm.k / OPERATIONS,
-    )  # fmt: skip
-    strides = (pitch, 1) if kind == "rows" else (1, pitch)
-    return Production(kind, made, chunks, splits, (outer // length, inner // length), strides)

@@ -20,7 +20,14 @@ from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.bound import aligned
 from gpujit.kernels.templates.conv_dense import finish_row, mask_of
 from gpujit.kernels.templates.epilogue import Epilogue
-from gpujit.kernels.templates.planes import each_channel, join_lanes, padded_columns, shuffled, split_lanes, unless_current
+from gpujit.kernels.templates.planes import (
+    each_channel,
+    join_lanes,
+    padded_columns,
+    shuffled,
+    split_lanes,
+    unless_current,
+)
 from gpujit.kernels.vector import I64, Vector
 
 SLOTS = (
