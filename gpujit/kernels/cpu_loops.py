@@ -13,7 +13,7 @@ from functools import partial
 
 from llvmlite import ir
 
-from gpujit.kernels.cpu_nest import AHEAD, BLOCK, Nest
+from gpujit.kernels.cpu_nest import AHEAD, BLOCK, SEGMENTS, Nest
 from gpujit.kernels.cpu_ops import compute, held
 from gpujit.kernels.cpu_reduce import Accumulator, scanned
 from gpujit.kernels.cpu_values import Point, Scope, Values
@@ -62,15 +62,18 @@ class Loops(Values):
         b.position_at_end(done)
 
     def kept_places(self) -> dict[int, ir.Value]:
-        """Where this part keeps each kept value, but those that lie in a result."""
+        """Where this part keeps each kept value, but those that lie in a result; of cut rows, where the first is."""
         nest, e = self.nest, self.e
         scratch = [v for v in nest.kept if v not in nest.kept_in]
         if not scratch:
             return {}
         start = self.word(nest.slots["scratch"])
-        if not nest.ranged:
-            start = start + self.word(nest.slots["scratch_bytes"]) * self.part
         others = self.product(self.sizes[d] for d in nest.nest_dims)
+        if nest.segmented:
+            others = self.product(self.sizes[d] for d in nest.task_dims)
+            start = start + others * (8 * SEGMENTS * len(nest.reductions))
+        elif not nest.ranged:
+            start = start + self.word(nest.slots["scratch_bytes"]) * self.part
         lanes = nest.width * nest.unroll
         elements = others * lanes if nest.across_rows else others * (self.sizes[nest.lane] + lanes)
         found = {}
@@ -297,18 +300,16 @@ class Loops(Values):
         count = last - first
         wide = count & -(width * unroll)
         if unroll > 1:
-            with self.loop(self.number(0), wide, width * unroll) as i:
-                places = [first + i + u * width for u in range(unroll)]
+            with self.loop(first, first + wide, width * unroll) as start:
+                places = [start + u * width for u in range(unroll)]
                 self.vectors(item, [Point(inner, width, at, None, kept_row + at) for at in places], sums, scans)
-            start = wide
+            done = first + wide
         else:
-            start = count & -width
-            with self.loop(self.number(0), start, width) as i:
-                at = first + i
+            done = first + (count & -width)
+            with self.loop(first, done, width) as at:
                 self.vectors(item, [Point(inner, width, at, None, kept_row + at)], sums, scans)
-        with self.loop(start, count, width) as i:
-            at = first + i
-            mask = e.tail_mask(count - i, width) if width > 1 else None
+        with self.loop(done, last, width) as at:
+            mask = e.tail_mask(last - at, width) if width > 1 else None
             self.vectors(item, [Point(inner, width, at, mask, kept_row + at)], sums, scans)
 
     def begin_streams(self, item: Pass, inner: Scope, first: Vector, last: Vector) -> Vector:

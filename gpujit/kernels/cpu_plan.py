@@ -41,8 +41,12 @@ MAX_UNROLL, REGISTERS = 4, 28
 STREAMED = 32 << 20
 # The same where squares are turned, whose lines are written far from each other.
 STREAMED_TURNED = 8 << 20
-# Rows are cut that are fewer than FEW_ROWS, and LONG_ROW elements long.
-FEW_ROWS, LONG_ROW = 8, 1 << 16
+# Elements times instructions below which a kernel runs on the caller's thread: a million takes 12 to 40 us there, and
+# waking the team takes 40 to 60.
+WORTH_A_TEAM = 2_000_000
+# Rows are cut that are fewer than FEW_ROWS, and LONG_ROW elements long; where they are run over again, fewer than
+# FEW_ROWS_AGAIN: a row of its own stays in a thread's cache.
+FEW_ROWS, FEW_ROWS_AGAIN, LONG_ROW = 8, 4, 1 << 16
 # Elements of a row from which on a maximum and a sum of exponentials take one run. Shorter rows gain nothing, since a
 # processor's own cache holds them.
 ONLINE = 1 << 17
@@ -84,7 +88,7 @@ def plan_nest(
     if nest.turned is not None:
         tasks = tasks // sizes[nest.turned] * -(-sizes[lane] // width)
     elif nest.segmented:
-        tasks *= SEGMENTS
+        tasks *= SEGMENTS * len(nest.passes)
     elif nest.is_chunked:
         tasks *= -(-sizes[lane] // chunk)
     return NestCall(nest, tuple(sizes), words, tasks, _work(nest, sizes))
@@ -155,7 +159,7 @@ def _words(
     """The block but for addresses, ``chunk`` elements in one."""
     p = nest.program
     words: list[int] = [0] * len(p.inputs) + [0] * len(p.outputs)
-    words += [0, 0, chunk, nest.scratch_bytes(sizes), 0, *sizes, *params]
+    words += [0, 0, chunk, nest.scratch_bytes(sizes), 0, 0, 0, *sizes, *params]
     for item, access in zip(moves(p), found, strict=True):
         first = offset_at_zero(item, inputs, outputs, sizes, params) if is_even(item, access) else 0
         words += [first, *(int(s or 0) for s in access.steps)]
@@ -237,16 +241,16 @@ def _streams(nest: Nest, found: Sequence[Access], sizes: Sequence[int], least: i
 
 
 def _is_segmented(nest: Nest, sizes: Sequence[int]) -> bool:
-    """Whether rows are cut: few long ones of which each gives some numbers, and nothing at its points."""
+    """Whether rows are cut: few long ones, in which no place depends on those before it."""
     reduces = [i for i in nest.program.body if isinstance(i, Reduce)]
     if not reduces or nest.across_rows or nest.nest_dims or sizes[nest.lane] < LONG_ROW:
         return False
-    if len(nest.passes) != 2 or any(i.is_scan or i.op in ("argmax", "argmin") for i in reduces):
+    if any(i.is_scan or i.op in ("argmax", "argmin") for i in reduces):
         return False
-    first, second = nest.passes
-    if first.effects or first.row_effects or second.full or second.effects or second.reduces:
+    if _work(nest, sizes) < WORTH_A_TEAM:
         return False
-    return math.prod(sizes[d] for d in nest.task_dims) < FEW_ROWS
+    runs_again = any(item.full for item in nest.passes[1:])
+    return math.prod(sizes[d] for d in nest.task_dims) < (FEW_ROWS_AGAIN if runs_again else FEW_ROWS)
 
 
 def _sums_exponentials(nest: Nest) -> bool:
