@@ -168,7 +168,11 @@ def _words(
 
 
 def _work(nest: Nest, sizes: Sequence[int]) -> int:
-    return math.prod(sizes) * (1 + sum(nest.costs[-1:]))
+    each = 1 + sum(nest.costs[-1:])
+    if nest.program.rows:
+        # The last value may come after all the work, such as a mean.
+        each = max(each, sum(len(nest.needed(item)) + len(item.reduces) for item in nest.passes))
+    return math.prod(sizes) * each
 
 
 def _lane(program: TileProgram, found: Sequence[Access], sizes: Sequence[int]) -> int:
