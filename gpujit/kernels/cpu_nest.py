@@ -7,8 +7,8 @@ Tasks are the points of the outer dims (without the lanes' dim), times chunks of
 A kernel does tasks ``count * part / parts`` up to ``count * (part + 1) / parts``, chunk by chunk.
 
 The block holds 8-byte words: addresses of inputs, of outputs, of scratch memory and of the checks' flags; the chunk;
-bytes of scratch memory for each part; three counters of tasks, where a row has several; sizes; parameters; for each access its
-first offset and its step along each dim; and the strides of all arrays.
+bytes of scratch memory for each part; three counters of tasks, where a row has several; sizes; parameters; for each
+access its first offset and its step along each dim; and the strides of all arrays.
 """
 
 from __future__ import annotations

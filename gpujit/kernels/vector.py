@@ -148,7 +148,6 @@ class Emitter(LaneEmitter):
         return Vector(self, raw, dtype, lanes)
 
     def _narrow(self, x: Vector, dtype: str) -> ir.Value:
-        b = self.builder
         if dtype in ("float16", "bfloat16"):
             x = self.cast(x, "float32")
             if dtype == "float16":
@@ -162,8 +161,8 @@ class Emitter(LaneEmitter):
 
     def half_precision(self, x: Vector) -> ir.Value:
         """Float32 numbers rounded to LLVM's half."""
-        # LLVM would make one step of this and one from double before it, which is other numbers and, of a scalar, a call
-        # of a function that there is not.
+        # LLVM would make one step of this and one from double before it: that is other numbers and, of a scalar, a
+        # call of a function that there is not.
         name = "f32" if x.lanes == 1 else f"v{x.lanes}f32"
         kept = self.call(f"llvm.arithmetic.fence.{name}", x.value.type, [x.value])
         return self.builder.fptrunc(kept, lanes_of(HALF, x.lanes))

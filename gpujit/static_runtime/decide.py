@@ -32,6 +32,9 @@ from gpujit.static_runtime.steps import Options
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError, InternalError
 
+# Operators that convert a tensor, and return it where there is nothing to convert.
+CASTS = ("aten::to", "aten::type_as")
+
 
 class Decisions:
     """What becomes of each node of a copy of a graph, and which values lie where in the arena."""
@@ -272,11 +275,11 @@ class Decisions:
         if node.kind == FUSION_GROUP:
             return self.programs.get(node) if getattr(self.fallback.get(node), "is_fused", True) else None
         op = entry_of(node)
-        if op is None or op.form != "functional" or op.kind in ("view", "prim") or "fuser" in config.disable:
+        if op is None or op.form != "functional" or op.kind == "prim" or "fuser" in config.disable:
             return None
         # Each is worth its kernel here: a step costs nothing like a call.
         if (
-            op.may_alias
+            ((op.may_alias or op.kind == "view") and not self.is_cast(node))
             or op.full_name in self.lowerer.rules
             or not is_pure(node)
             or (op.kind != "pointwise" and op.scalar is None)
@@ -286,6 +289,13 @@ class Decisions:
             return lower([node], list(node.outputs))
         except NotFused:
             return None
+
+    def is_cast(self, node: Node) -> bool:
+        """Whether a node only converts its operand, to another type than that has: then the result is no view of it."""
+        if node.kind not in CASTS:
+            return False
+        given, made = self.places.of(node.inputs[0]), self.places.of(node.outputs[0])
+        return given is not None and made is not None and given.dtype != made.dtype
 
     def placed(self, values: Sequence[Value]) -> list[Place] | None:
         found = [self.places.of(v) for v in values]

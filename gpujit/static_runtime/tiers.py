@@ -87,7 +87,7 @@ def _label(node: Node, kernel: NativeKernel, plan: StaticPlan) -> str:
     firsts: dict[Node, None] = {}
     stack = list(node.inputs)
     while stack:
-        first = _maker(stack.pop())
+        first = _maker(stack.pop(), plan)
         if first is not None and first not in ran and first not in firsts and first.kind != "prim::Constant":
             firsts[first] = None
             stack += first.inputs
@@ -97,10 +97,10 @@ def _label(node: Node, kernel: NativeKernel, plan: StaticPlan) -> str:
     return "+".join(label_of(n).rpartition("::")[2] for n in (*reversed(firsts), node))
 
 
-def _maker(value: Value) -> Node | None:
+def _maker(value: Value, plan: StaticPlan) -> Node | None:
     """The node that made a tensor's memory, views of it left out."""
     node = value.node
-    while node.inputs and (op := entry_of(node)) is not None and op.kind == "view":
+    while node.inputs and plan.kinds.get(node) == "view":
         node = node.inputs[0].node
     return node if node.inputs else None
 

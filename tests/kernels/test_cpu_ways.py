@@ -351,9 +351,7 @@ def test_long_rows_are_cut_in_each_of_several_runs(
 @pytest.mark.parametrize("online", [1, 1 << 30], ids=["online", "in three runs"])
 @pytest.mark.parametrize("log", [False, True], ids=["softmax", "log_softmax"])
 @pytest.mark.parametrize("length", [33, 700])
-def test_softmax_of_cut_rows(
-    log: bool, length: int, online: int, width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_softmax_of_cut_rows(log: bool, length: int, online: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_all(monkeypatch)
     monkeypatch.setattr(cpu_plan, "ONLINE", online)
     x = np.random.default_rng(3).standard_normal((3, length), np.float32) * 4
