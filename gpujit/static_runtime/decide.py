@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gpujit.fuser import cost
 from gpujit.fuser.errors import NotFused
+from gpujit.fuser.facts import Facts
 from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.fuser.lower import Lowered, lower
 from gpujit.ir.graph import Graph, Node, Value, copy_node
@@ -61,6 +63,8 @@ class Decisions:
         self.natives: dict[Node, NativeKernel] = {}
         # How steps of templates were made: from which node, with which result and ending.
         self.recipes: dict[Node, tuple[Node, Place, Ending]] = {}
+        # Operators that take as long as a call of a kernel would.
+        self.doubtful: set[Node] = set()
         # Why what makes a template's operand is a step of its own.
         self.apart: dict[Node, str] = {}
         self.operands: dict[Node, Sequence[Value]] = {}
@@ -113,6 +117,7 @@ class Decisions:
                 asked[node] = found
         self.put_ends(asked)
         self.put_starts(asked)
+        self.leave_single(asked)
         for node, kernel in zip(asked, compiled(list(asked.values())), strict=True):
             if kernel is not None:
                 self.natives[node] = kernel
@@ -155,6 +160,8 @@ class Decisions:
         values = node.inputs[: len(low.inputs)] if node.kind == FUSION_GROUP else list(low.inputs)
         operands = self.placed(values)
         self.operands[node] = values
+        if node.kind != FUSION_GROUP and cost.fused(low) >= cost.alone(Facts().of(node)):
+            self.doubtful.add(node)
         return None if operands is None else of_group(low, operands, results)
 
     # Steps of templates that do what follows them as well
@@ -256,6 +263,26 @@ class Decisions:
         if why_not:
             raise ArgumentError(why_not)
         return made
+
+    def leave_single(self, asked: dict[Node, Request]) -> None:
+        """Take operators off the list that would be a native run of their own between NumPy's, and gain nothing by that.
+
+        What NumPy leaves in the arena is found there; other arrays must be handed to the run.
+        """
+        acting = [n for n in self.order if n not in self.places.views and (n.blocks or not n.kind.startswith("prim::"))]
+        natives = self.natives.keys() | asked.keys()
+
+        def is_numpy(node: Node, beside: Node) -> bool:
+            return node not in natives and not node.blocks and node.block is beside.block
+
+        for k, node in enumerate(acting):
+            if k == 0 or node not in self.doubtful or node not in asked:
+                continue
+            before, behind = acting[k - 1], acting[k + 1 : k + 2]
+            alone = is_numpy(before, node) and all(is_numpy(n, node) for n in behind)
+            in_arena = self.options.enable_out_variant and self.out_variant(before) is not None
+            if alone and not in_arena:
+                del asked[node], self.operands[node]
 
     def is_read_by(self, value: Value, node: Node) -> bool:
         """Whether only this node reads a value, itself or through views."""

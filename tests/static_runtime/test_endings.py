@@ -205,7 +205,7 @@ def test_no_step_moves_behind_a_write_to_what_it_reads() -> None:
     lines = f"""
         %0 : {T} = {CONV}
         %1 : Float(2, 8, 6, 6) = aten::mul_(%x, %three)
-        %2 : {T} = aten::relu(%0)"""
+        %2 : {T} = aten::tanh(%0)"""
     assert steps_of(lines, "%2, %1", [X, R]) >= 2
 
 
