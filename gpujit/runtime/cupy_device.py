@@ -26,7 +26,7 @@ from gpujit.kernels.launches import Address, Convolution, DeviceKernel, Gemm, La
 from gpujit.runtime.cublas import Products
 from gpujit.runtime.device import At, Call, Handle, OutOfMemory
 from gpujit.support.config import config
-from gpujit.support.errors import DeviceError
+from gpujit.support.errors import DeviceError, InternalError
 
 _CudaError = cupy.cuda.runtime.CUDARuntimeError
 # What cuda.core and nvmath-python raise.
@@ -139,8 +139,11 @@ class CupyDevice:
 
     def upload(self, address: int, array: np.ndarray, stream: Handle) -> None:
         """See GpuDevice."""
-        kind = cupy.cuda.runtime.memcpyHostToDevice
-        cupy.cuda.runtime.memcpyAsync(address, array.ctypes.data, array.nbytes, kind, stream.ptr)
+        runtime, source = cupy.cuda.runtime, array.ctypes.data
+        runtime.memcpyAsync(address, source, array.nbytes, runtime.memcpyHostToDevice, stream.ptr)
+        if runtime.pointerGetAttributes(source).type:
+            # Memory that CUDA knows is read later; all other was copied aside.
+            stream.synchronize()
 
     def download(self, address: int, array: np.ndarray, stream: Handle) -> None:
         """See GpuDevice."""
@@ -200,7 +203,11 @@ class CupyDevice:
             return self._cupy_product(gemm, at)
         addresses = (_address(gemm.a.at, at), _address(gemm.b.at, at), _address(gemm.out.at, at))
         bias = 0 if gemm.bias is None else _address(gemm.bias, at)
-        product = self._products.product(gemm, (*addresses, bias), workspace, self.workspace, config.tf32)
+        try:
+            product = self._products.product(gemm, (*addresses, bias), workspace, self.workspace, config.tf32)
+        except InternalError:
+            # One that the library does not do; a graph cannot be had then, and says so.
+            return self._cupy_product(gemm, at)
 
         def call(stream: Handle) -> None:
             product(stream.ptr)

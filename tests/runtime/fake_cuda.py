@@ -41,6 +41,8 @@ class Machine:
         self.devices, self.current = devices, 0
         self.most_bytes = 1 << 30
         self.freed = 0
+        # Addresses of host memory that CUDA knows.
+        self.pinned: set[int] = set()
         self.streams: dict[int, Stream] = {}
         self.null = Stream(self)
         self.stream = self.null
@@ -73,6 +75,7 @@ class Machine:
             streamCaptureModeThreadLocal=1,
             memGetInfo=lambda: (self.most_bytes, 2 * self.most_bytes),
             memcpyAsync=self.memcpy,
+            pointerGetAttributes=lambda at: SimpleNamespace(type=int(at in self.pinned)),
             memsetAsync=lambda at, value, n, s: self.submit(s, lambda: ctypes.memset(at, value, n)),
         )
         cuda = SimpleNamespace(
@@ -210,6 +213,7 @@ class Stream:
     def synchronize(self) -> None:
         self.machine.waits("waiting")
         self._check()
+        self.machine.log.append(("synchronize", self.ptr))
 
     def begin_capture(self, mode: int) -> None:
         assert mode == 1 and self is not self.machine.null

@@ -137,6 +137,20 @@ class Torch:
         return self.array
 
 
+def test_host_memory_that_cuda_reads_later(device: Any, machine: Machine) -> None:
+    reference, found = placed(device)
+    x = numbers(3, 6)
+    found(x)
+    machine.log.clear()
+    found(x)
+    assert ("synchronize", machine.null.ptr) not in machine.log
+    machine.pinned.add(x.ctypes.data)
+    np.testing.assert_allclose(found(x).get(), reference(x), 1e-5, 1e-6)
+    # Before the caller may write into it again.
+    copied = machine.log.index(("memcpy", 1, x.nbytes, machine.null.ptr), 3)
+    assert machine.log[copied + 1] == ("synchronize", machine.null.ptr)
+
+
 def test_streams(device: Any, machine: Machine) -> None:
     reference, found = placed(device)
     x = numbers(3, 6)
