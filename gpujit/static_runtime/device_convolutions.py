@@ -95,8 +95,8 @@ def device_convolution(
         return None
     if found.transposed:
         done = not work.ending and _transposed(build, work)
-    elif has_convolution and work.is_symmetric and not work.ending:
-        done = _by_library(build, work)
+    elif has_convolution and work.is_symmetric:
+        done = not work.ending and _by_library(build, work)
     elif work.groups > 1 and prod(weights.shape[1:]) <= MOST_TAPS:
         done = _small(build, work)
     elif prod(work.out.shape) * prod(weights.shape[1:]) <= FEW_PRODUCTS and not _is_one_product(work):

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from gpujit.ir.dtypes import BFLOAT16
 from gpujit.kernels.launches import Gemm
 from gpujit.static_runtime import device_convolutions
-from tests.static_runtime.device_help import SIMULATED, calls, check, record_programs, step_for, turned
+from gpujit.static_runtime.endings import Ending
+from tests.static_runtime.device_help import SIMULATED, calls, check, record_programs, run_step, step_for, turned
 from tests.static_runtime.help import f32
 
 
@@ -131,6 +132,30 @@ def test_convolutions_by_a_library(number: int, monkeypatch: pytest.MonkeyPatch)
     is_even = "transpose" not in name and not any((isinstance(x, str) and x == "same") or x is True for x in arguments)
     found = calls(check(name, arguments, has_convolution=True))
     assert found.endswith("c") if is_even else found == wanted
+
+
+def test_relu_at_the_end() -> None:
+    numbers = [[1], [1], [1], 1]
+    for few, name, arguments in (
+        (0, "aten::linear", [f32(3, 5), f32(4, 5, seed=1), f32(4, seed=2)]),
+        (0, "aten::conv1d", [f32(1, 2, 6), f32(3, 2, 3, seed=1), f32(3, seed=2), *numbers]),
+        (1 << 21, "aten::conv1d", [f32(1, 2, 6), f32(3, 2, 3, seed=1), None, *numbers]),
+        (0, "aten::conv1d", [f32(1, 2, 6), f32(2, 1, 3, seed=1), f32(2, seed=2), *numbers[:3], 2]),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(device_convolutions, "FEW_PRODUCTS", few)
+            found = step_for(name, arguments, ending=Ending("relu"))
+        assert found is not None
+        step, operands, outs, want = found
+        assert run_step(step, operands, outs) == ""
+        np.testing.assert_allclose(outs[0], np.maximum(want, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_endings_that_nobody_does_have_no_step() -> None:
+    arguments = [f32(1, 2, 6), f32(3, 2, 3, seed=1), None, [1], [1], [1], 1]
+    assert step_for("aten::conv1d", arguments, ending=Ending("gelu")) is None
+    assert step_for("aten::conv1d", arguments, ending=Ending("relu"), has_convolution=True) is None
+    assert step_for("aten::relu", [f32(3)], ending=Ending("relu")) is None
 
 
 # -------------------------------------------------------------------------------------------------------- pooling
