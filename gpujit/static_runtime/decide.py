@@ -265,7 +265,7 @@ class Decisions:
         return made
 
     def leave_single(self, asked: dict[Node, Request]) -> None:
-        """Take operators off the list that would be a native run of their own between NumPy's, and gain nothing by that.
+        """Take operators off the list that would be native runs of their own between NumPy's, and gain nothing by that.
 
         What NumPy leaves in the arena is found there; other arrays must be handed to the run.
         """
