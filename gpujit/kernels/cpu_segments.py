@@ -21,7 +21,8 @@ from gpujit.kernels.cpu_ops import compute, held
 from gpujit.kernels.cpu_reduce import Accumulator
 from gpujit.kernels.cpu_values import Point, Scope
 from gpujit.kernels.schedule import Pass
-from gpujit.kernels.vector import I64, Vector
+from gpujit.kernels.team_code import SPINS_BEFORE_YIELD
+from gpujit.kernels.vector import I32, I64, Vector
 
 # Words behind the block's ``ended``: parts that left, tasks drawn, tasks done.
 LEFT, DRAWN, DONE = 0, 1, 2
@@ -89,15 +90,21 @@ class Segments(Loops):
 
     def wait(self, tasks: Vector) -> None:
         """Until so many tasks are done."""
-        b = self.b
+        b, before = self.b, self.b.block
         look, spin, done = (b.append_basic_block(name) for name in ("look", "spin", "ready"))
         b.branch(look)
         b.position_at_end(look)
+        spins = b.phi(I64)
+        spins.add_incoming(ir.Constant(I64, 0), before)
         found = self.scalar(b.load_atomic(self.counter(DONE), "acquire", 8, typ=I64))
         b.cbranch((found < tasks).value, spin, done)
         b.position_at_end(spin)
         if platform.machine() in ("x86_64", "AMD64"):
             self.e.call("llvm.x86.sse2.pause", ir.VoidType(), [])
+        with b.if_then((self.scalar(spins) > SPINS_BEFORE_YIELD).value, likely=False):
+            # Who has the task that is waited for may need this processor.
+            self.e.call("sched_yield", I32, [])
+        spins.add_incoming(b.add(spins, ir.Constant(I64, 1)), b.block)
         b.branch(look)
         b.position_at_end(done)
 
