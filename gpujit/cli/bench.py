@@ -51,12 +51,7 @@ _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "GPU
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_model_arguments(command)
     command.add_argument("--rounds", type=positive, metavar="N", default=20, help="rounds of calls (default: 20)")
-    command.add_argument(
-        "--threads",
-        type=positive,
-        metavar="N",
-        help="threads of each contender (default: what affinity and quota allow)",
-    )
+    tiers.add_plan_arguments(command)
     command.add_argument(
         "--tiers", metavar="LIST", help=f"of {', '.join(tiers.TIERS)}, with commas (default: all, planned first)"
     )
@@ -78,8 +73,8 @@ def execute(arguments: argparse.Namespace) -> int:
             for name in names:
                 stage.note = name
                 task = Task(
-                    name, os.path.abspath(arguments.file), arguments.method, values, threads, arguments.seed,
-                    os.path.abspath(arguments.onnx) if arguments.onnx else "",
+                    name, os.path.abspath(arguments.file), arguments.method, values, threads, arguments.weights,
+                    arguments.seed, os.path.abspath(arguments.onnx) if arguments.onnx else "",
                 )  # fmt: skip
                 contenders.append(stack.enter_context(Contender(task)))
                 contenders[-1].start()

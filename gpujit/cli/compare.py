@@ -48,7 +48,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"of {', '.join(tiers.TIERS)}, with commas (default: all; the interpreter for two files)",
     )
     command.add_argument("--calls", type=positive, metavar="N", default=1, help="compare N calls, one after another")
-    command.add_argument("--threads", type=positive, metavar="N", help="threads of plans")
+    tiers.add_plan_arguments(command)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -60,7 +60,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if len(names) < 2:
         raise ArgumentError(f"one file is compared with itself on two tiers or more; --tiers names {names[0]} alone")
     model = chosen(arguments)
-    calls = {name: tiers.make(name, model, arguments.threads) for name in names}
+    calls = {name: tiers.make(name, model, **tiers.options_of(arguments)) for name in names}
     found = {name: [Difference("", "", "")][:0] for name in names[1:]}
     for number in range(arguments.calls):
         wanted = called(calls[names[0]], model.values, arguments.seed + number)
@@ -91,7 +91,7 @@ def _files(arguments: argparse.Namespace, other: str, names: list[str], bounds: 
     check_count(two.values, two.method)
     sections, files = {}, (arguments.file, other)
     for name in names:
-        calls = [tiers.make(name, m, arguments.threads) for m in (one, two)]
+        calls = [tiers.make(name, m, **tiers.options_of(arguments)) for m in (one, two)]
         rows = []
         for number in range(arguments.calls):
             seed = arguments.seed + number

@@ -72,7 +72,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--calls", type=positive, metavar="N", default=3, help="calls on each of them (default: 3)")
     command.add_argument("--rtol", type=float, metavar="X", help="as for gpujit compare")
     command.add_argument("--atol", type=float, metavar="X", help="as for gpujit compare")
-    command.add_argument("--threads", type=positive, metavar="N", help="threads of plans")
+    tiers.add_plan_arguments(command)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -209,7 +209,7 @@ def _made(name: str, model: Chosen, arguments: argparse.Namespace) -> Callable[.
     """What runs the model in a tier, or as it is saved and loaded again. What it raises comes when it is called."""
     try:
         if name != "loaded again":
-            return tiers.make(name, model, arguments.threads)
+            return tiers.make(name, model, **tiers.options_of(arguments))
         again = api.load(model.module.eval().save_to_buffer(), map_location="cpu")
         return Chosen(again, method_of(again, arguments.method), [], 0.0).call
     except GpujitError as fault:

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -134,11 +133,9 @@ def test_faults(arguments: list[str], code: int, text: str, capsys: pytest.Captu
     assert (found, out) == (code, "") and text in err
 
 
-def task(name: str, **more: Any) -> Task:
+def task(name: str, onnx: str = "") -> Task:
     values = [np.ones((2, 8), np.float32)]
-    return Task(
-        **{"name": name, "file": MLP, "method": "forward", "values": values, "threads": 1, "seed": 0, "onnx": ""} | more
-    )
+    return Task(name, MLP, "forward", values, threads=1, weights="float32", seed=0, onnx=onnx)
 
 
 def test_a_worker_in_this_process(tmp_path: Path) -> None:

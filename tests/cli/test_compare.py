@@ -174,3 +174,9 @@ def test_names_are_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     text: list[Any] = [*call(capsys, *paths, "3"), *call(capsys, *paths, "3", "--json")]
     assert text[0] == 1 and not any("\x1b" in str(t) for t in text)
     assert "\\x1b[31mred" in text[1]
+
+
+def test_narrow_weights_are_another_model(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, MLP, "2x8", "--weights", "int8", "--threads", "1", "--rtol", "1e-6", "--json")
+    worst = max(o["of_largest"] for section in json.loads(out)["compared"] for o in section["outputs"])
+    assert code == 1 and 1e-4 < worst < 0.05

@@ -103,8 +103,8 @@ def test_a_tier_that_computes_something_else(
 ) -> None:
     make = tiers.make
 
-    def wrong(name: str, model: Any, threads: int | None = None) -> Callable[..., Any]:
-        call = make(name, model, threads)
+    def wrong(name: str, model: Any, **options: Any) -> Callable[..., Any]:
+        call = make(name, model, **options)
         return (lambda *a: call(*a) * np.float32(1.1)) if name == "planned" else call
 
     monkeypatch.setattr(tiers, "make", wrong)
