@@ -50,22 +50,34 @@ def on_terminal(given: Sequence[str], columns: int = 80, **more: str) -> tuple[i
             break
         found += data
     os.close(master)
-    return child.wait(60), found.decode()
+    try:
+        return child.wait(60), found.decode()
+    finally:
+        child.kill()
 
 
 def interrupted(given: Sequence[str], mark: bytes, **more: str) -> tuple[int, str, str]:
     """The exit code, output and errors of a program that is interrupted once it has written ``mark`` as an error."""
     child = subprocess.Popen(
-        given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(**more), start_new_session=True
-    )
+        given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(**more), start_new_session=True,
+        preexec_fn=listen_to_interrupts,
+    )  # fmt: skip
     assert child.stdout is not None and child.stderr is not None
-    errors, end = b"", time.monotonic() + 30
-    while mark not in errors and time.monotonic() < end:
-        if select.select([child.stderr], [], [], 0.1)[0]:
-            data = os.read(child.stderr.fileno(), 65536)
-            if not data:
-                break
-            errors += data
-    child.send_signal(signal.SIGINT)
-    out, more_errors = child.communicate(timeout=30)
+    errors, end = b"", time.monotonic() + 60
+    try:
+        while mark not in errors and time.monotonic() < end:
+            if select.select([child.stderr], [], [], 0.1)[0]:
+                data = os.read(child.stderr.fileno(), 65536)
+                if not data:
+                    break
+                errors += data
+        child.send_signal(signal.SIGINT)
+        out, more_errors = child.communicate(timeout=60)
+    finally:
+        child.kill()
     return child.returncode, out.decode(), (errors + more_errors).decode()
+
+
+def listen_to_interrupts() -> None:
+    """For a program about to start. What a shell runs in the background inherits that interrupts are ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
