@@ -16,6 +16,8 @@ from typing import Any
 from gpujit.modules import ScriptMethod, ScriptModule
 from gpujit.profiler.assemble import (
     Call,
+    Timings,
+    arena_timings,
     difference,
     interpreted_profile,
     kernels_asked,
@@ -62,6 +64,7 @@ class Profiler:
         self._ceilings, self._samples = ceilings, samples
         self._arenas: dict[PlannedGraph, list[TimedArena]] = {}
         self._idle: dict[PlannedGraph, list[TimedArena]] = {}
+        self._devices: dict[Any, Callable[[], Timings]] = {}
         self._token: Token[Watch | None] | None = None
         self._is_used = self._is_going_on = False
         self._thread = 0
@@ -149,6 +152,10 @@ class Profiler:
         """See Watch."""
         self._idle[graph].append(arena)
 
+    def on_device(self, graph: Any, timings: Callable[[], Timings]) -> None:
+        """See Watch."""
+        self._devices[graph] = timings
+
     # Afterwards
 
     @property
@@ -186,37 +193,43 @@ class Profiler:
         if self._token is not None:
             raise ArgumentError("a profile is there after its block")
         found = []
-        all_calls = self.calls
         planned: list[tuple[float, float]] = []
         for runner in self._arenas:
             arenas = self.arenas(runner)
-            if not arenas:
-                continue
-            arena = arenas[0]
-            others = sum(len(a.recorder.runs) for a in arenas[1:])
-            planned += [run for a in arenas for run in a.recorder.runs]
-            owner = self._owner(runner)
-            executor, plan = owner if owner is not None else (None, None)
-            # With as many threads as its plans have.
-            with nullcontext() if executor is None else executor.settings():
-                profile, _ = planned_profile(
-                    file=_file(self._target_of(arena)),
-                    executor=executor,
-                    plan=plan,
-                    runner=runner,
-                    arena=arena,
-                    calls=all_calls,
-                    inputs=() if plan is None else specialised_inputs(plan),
-                    machine=machine(self._ceilings),
-                    cache=self._asked,
-                    lost=others,
-                )
-            found.append(profile)
-        found += self._interpreted(all_calls, planned)
+            if arenas:
+                others = sum(len(a.recorder.runs) for a in arenas[1:])
+                planned += [run for a in arenas for run in a.recorder.runs]
+                executor, plan = self._owner(runner)
+                # With as many threads as its plans have.
+                with nullcontext() if executor is None else executor.settings():
+                    timings = arena_timings(executor, plan, runner, arenas[0])
+                    found.append(self._planned(executor, plan, timings, others))
+        for graph, times in self._devices.items():
+            timings = times()
+            planned += [(start, end) for start, end in timings.taken.runs.tolist()]
+            if len(timings.taken.runs):
+                found.append(self._planned(*self._owner(graph), timings, 0))
+        found += self._interpreted(self.calls, planned)
         # The times are in the profiles now.
         self._arenas.clear()
         self._idle.clear()
+        self._devices.clear()
         return tuple(found)
+
+    def _planned(self, executor: Executor | None, plan: Plan | None, timings: Timings, others: int) -> Profile:
+        """The profile of a graph that ran, of whose runs ``others`` are not in the timings."""
+        first = float(timings.taken.runs[0, 0]) if len(timings.taken.runs) else 0.0
+        target = next((t for t, start, end, _ in self._each() if start <= first <= end), None)
+        return planned_profile(
+            timings,
+            file=_file(target),
+            method="" if executor is None else executor.function.name,
+            calls=self.calls,
+            inputs=() if plan is None else specialised_inputs(plan),
+            machine=machine(self._ceilings),
+            cache=self._asked,
+            lost=others,
+        )
 
     def _interpreted(self, calls_made: list[Call], planned: list[tuple[float, float]]) -> list[Profile]:
         """Profiles of calls in which no planned graph ran."""
@@ -242,18 +255,14 @@ class Profiler:
             for (name, _), calls in by_name.items()
         ]
 
-    def _owner(self, runner: PlannedGraph) -> tuple[Executor, Plan] | None:
-        """The executor and plan that a planned graph belongs to."""
+    def _owner(self, runner: Any) -> tuple[Executor | None, Plan | None]:
+        """The executor and plan that a graph belongs to, where they are known."""
         for target in {id(_root(t)): t for t, *_ in self._each()}.values():
             for executor in _executors(target):
                 for plan in executor.plans():
                     if plan.runner is runner:
                         return executor, plan
-        return None
-
-    def _target_of(self, arena: TimedArena) -> Any:
-        start = arena.recorder.runs[0][0]
-        return next((t for t, begin, end, _ in self._each() if begin <= start <= end), None)
+        return None, None
 
     def as_json(self) -> dict[str, Any]:
         """All profiles, and how many calls there were, in types that JSON has."""

@@ -14,6 +14,7 @@ import numpy as np
 from gpujit.inference import optimize_for_inference
 from gpujit.modules import ScriptMethod, ScriptModule
 from gpujit.profiler.assemble import (
+    arena_timings,
     difference,
     inputs_of,
     interpreted_profile,
@@ -174,15 +175,14 @@ class _Session:
             profile = with_steps(profile, Interpreter(lowerer), code, self.values, rounds, here)
             return self.with_interpreter(profile, rounds, interpreted)
         with self.executor.settings():
-            profile, described = planned_profile(
-                executor=self.executor, plan=plan, runner=runner, arena=arenas[0], **common
-            )
+            timings = arena_timings(self.executor, plan, runner, arenas[0])
+            profile = planned_profile(timings, method=self.function.name, **common)
             if unfused:
                 profile = self.against_unfused(profile, plan, runner, rounds)
             if groups and profile.groups:
                 names = arenas[0].plan.names
                 lowerer = Lowerer(np, self.module._program.lowerer.rules)
-                pairs = pairs_of(described, plan, lowerer, runner.options, self.values, names)
+                pairs = pairs_of(timings.described, plan, lowerer, runner.options, self.values, names)
                 profile = replace(profile, groups=measured(pairs, profile.groups, rounds))
         return self.with_interpreter(profile, rounds, interpreted)
 
