@@ -64,8 +64,8 @@ def stage_of(target: Any, stage: str, inputs: Sequence[Any] = (), method: str = 
     Args:
         target: a ScriptModule, StaticModule, ScriptFunction or Graph.
         stage: one of STAGES.
-        inputs: of the stages ``fused`` and ``plan``, something for each argument, as ``warmup`` takes it; without them
-            the plan that was used last.
+        inputs: of the stages ``fused`` and ``plan``, something for each argument, as ``warmup`` takes it (arrays and
+            values for a graph or function); without them the plan that was used last.
         method: of a ScriptModule.
     Raises ArgumentError for other targets, stages and methods, for inputs that do not fit, and where there is no plan;
     and what freezing raises.
@@ -141,7 +141,12 @@ def _of_static(static: StaticModule, stage: str, inputs: Sequence[Any]) -> Stage
     function = static._target.function
     if stage in ("source", "inlined", "frozen"):
         return Stage(stage, function.name, static.graph)
-    values = static._target.bind(tuple(inputs), {}) if inputs else None
+    values = None
+    if inputs:
+        args: Sequence[Any] = inputs
+        if static._target.is_method:
+            args, _ = example_of(function.schema, tuple(inputs))
+        values = static._target.bind(tuple(args), {})
     return _planned(static._executor, function.name, stage, values)
 
 
@@ -155,19 +160,19 @@ def _of_module(module: ScriptModule, stage: str, inputs: Sequence[Any], method: 
         return Stage(stage, title, found.graph)
     if stage == "inlined":
         return Stage(stage, title, found.inlined_graph)
+    others = [] if method == "forward" else [method]
     is_frozen = next(frozen_methods(module._object), None) is not None
     if stage == "frozen":
         if is_frozen:
             return Stage(stage, title, found.graph)
         with _evaluating(module):
-            frozen = freeze(module, preserved_attrs=[] if method == "forward" else [method])
+            frozen = freeze(module, preserved_attrs=others)
         return Stage(stage, title, frozen.methods[method].graph)
     if module._program.optimised is None:
         if not inputs:
             raise ArgumentError(f"the stage {stage!r} is made for inputs: give one for each argument of {method!r}")
         # What is made must not be the given module's: a frozen one is optimised in place.
-        copy = freeze(module) if is_frozen else module
-        others = [] if method == "forward" else [method]
+        copy = freeze(module, preserved_attrs=others) if is_frozen else module
         # What is fused does not depend on which kernels there are; what runs a node does.
         mode = "never" if stage == "fused" else "ahead"
         module = optimize_for_inference(copy, other_methods=others, compile=mode)

@@ -59,7 +59,7 @@ def _node(node: PictureNode) -> str:
     # \n in a label is DOT's own line end: each line is made harmless by itself.
     text = "\\n".join(quoted(line)[1:-1] for line in node_lines(node.label, node.lines))
     options = [f'label="{text}"', f"tooltip={quoted(short(_tip(node), 300))}"]
-    colour = next((TIER_COLOURS[t] for t in node.tags if t in TIER_COLOURS), None)
+    colour = _colour(node.tags)
     if colour is not None:
         options.append(f'color="{colour}", penwidth=2')
     if "op" not in node.tags:
@@ -72,9 +72,17 @@ def _box_style(box: PictureBox) -> str:
     if box.kind == "group":
         fill = GROUP_FILLS[box.number % len(GROUP_FILLS)]
         options.append(f'style="filled,rounded"; fillcolor="{fill}"')
+        colour = _colour(box.tags)
+        if colour is not None:
+            options.append(f'color="{colour}"; penwidth=2')
     else:
         options.append('style="rounded,dashed"' if box.kind == "module" else 'style="rounded"')
     return "; ".join(options) + ";"
+
+
+def _colour(tags: Sequence[str]) -> str | None:
+    """The colour of a tier among tags."""
+    return next((TIER_COLOURS[t] for t in tags if t in TIER_COLOURS), None)
 
 
 def _tip(node: PictureNode) -> str:

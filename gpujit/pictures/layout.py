@@ -122,6 +122,7 @@ class _Layouter:
         self.items: dict[str, _Item] = {}
         # For each box its lines: from a child, or None for its border, to a child or its border; with the edge.
         self.links: dict[str, dict[str, list[tuple[str | None, str | None, PictureEdge]]]] = {}
+        self.seen: set[tuple[str, str, str | None, str | None]] = set()
         self.made: dict[str, dict[str, str]] = {}
         for edge in picture.edges:
             self.link(edge)
@@ -144,9 +145,10 @@ class _Layouter:
             self.add(target[k], None, target[k - 1], edge)
 
     def add(self, box: str, source: str | None, target: str | None, edge: PictureEdge) -> None:
-        links = self.links.setdefault(box, {}).setdefault(edge.value, [])
-        if not any(a == source and b == target for a, b, _ in links):
-            links.append((source, target, edge))
+        key = (box, edge.value, source, target)
+        if key not in self.seen:
+            self.seen.add(key)
+            self.links.setdefault(box, {}).setdefault(edge.value, []).append((source, target, edge))
 
     def run(self) -> Layout:
         order: list[str] = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from gpujit.pictures.svg import number, style_sheet
+from gpujit.pictures.style import style_sheet
+from gpujit.pictures.svg import number
 from gpujit.pictures.text import SMALL, short, size_text, width, xml, xml_lines
 from gpujit.pictures.tones import HUES
 
@@ -14,19 +15,6 @@ LEFT, RIGHT, TOP = 78.0, 16.0, 34.0
 # Below the plan: the axis, then a bar for each total.
 AXIS, TOTAL = 40.0, 20.0
 TICKS = 6
-
-STYLE = """
-.gpujit-picture .bar{stroke:hsl(var(--hue) var(--sat) var(--light));stroke-width:.8;
-fill:hsl(var(--hue) var(--sat) var(--light)/.35)}
-.gpujit-picture .bar:hover{fill:hsl(var(--hue) var(--sat) var(--light)/.7)}
-.gpujit-picture .axis{stroke:var(--line);stroke-width:.7;fill:none}
-.gpujit-picture .grid{stroke:var(--line);stroke-width:.4;stroke-dasharray:2 4}
-.gpujit-picture .peak{stroke:hsl(0 70% 55%);stroke-width:1.5}
-.gpujit-picture .bound{stroke:hsl(205 70% 50%);stroke-width:1.2;stroke-dasharray:6 3}
-.gpujit-picture .live{fill:none;stroke:var(--ink);stroke-width:1.2;opacity:.7}
-.gpujit-picture .end{text-anchor:end}
-.gpujit-picture .total{fill:var(--line);stroke:none}
-"""
 
 
 class Planned(Protocol):
@@ -66,11 +54,6 @@ class MemoryPlan(Protocol):
 def memory_svg(plan: MemoryPlan, title: str = "memory plan", *, style: bool = True) -> str:
     """The plan as one ``svg`` element; ``style`` says whether it brings its style sheet."""
     return _Drawing(plan, title).text(style)
-
-
-def memory_style() -> str:
-    """The style that memory plans need."""
-    return style_sheet() + STYLE.strip() + "\n"
 
 
 def live_bytes(values: Sequence[Planned]) -> list[tuple[int, int]]:
@@ -127,7 +110,7 @@ class _Drawing:
             f"<desc>{xml(describe(plan))}</desc>",
         ]
         if style:
-            out.append(f"<style>{memory_style()}</style>")
+            out.append(f"<style>{style_sheet(memory=True)}</style>")
         out.append(f'<text x="{number(LEFT)}" y="16">{xml(describe(plan))}</text>')
         out += self.axes()
         out += [self.bar(v, i) for i, v in enumerate(plan.values)]

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from gpujit.pictures.tones import HUES
+
 ROOT = "root"
+# A folded box names its operators when it has at most so many.
+_NAMED = 2
 
 
 @dataclass(slots=True)
@@ -122,14 +126,16 @@ class Picture:
                 if each in boxes:
                     outermost = each
             inside[id_] = outermost or id_
-        counts = self.operators()
+        labels: dict[str, list[str]] = {}
         nodes: dict[str, PictureNode] = {}
         for id_, node in self.nodes.items():
             if inside[id_] == id_:
                 nodes[id_] = node
+            elif "op" in node.tags:
+                labels.setdefault(inside[id_], []).append(node.label)
         for id_ in dict.fromkeys(inside.values()):
             if id_ in self.boxes and id_ in boxes:
-                nodes[id_] = _folded(self.boxes[id_], counts[id_])
+                nodes[id_] = _folded(self.boxes[id_], labels.get(id_, []))
         order = {id_: i for i, id_ in enumerate(self._program_order())}
         kept = {id_: b for id_, b in self.boxes.items() if inside[id_] == id_ and id_ not in boxes}
         edges: dict[tuple[str, str, str], PictureEdge] = {}
@@ -199,7 +205,15 @@ def _end(id_: str, kind: str, edge: PictureEdge) -> PictureNode:
     return PictureNode(id_, kind, edge.name or kind, tags=(kind,))
 
 
-def _folded(box: PictureBox, operators: int) -> PictureNode:
-    count = f"{operators:,} operator{'' if operators == 1 else 's'}"
-    facts = {**box.facts, "operators": str(operators)}
-    return PictureNode(box.id, "folded", box.label, (count,), ("folded", box.kind, *box.tags), box.parent, facts)
+def _folded(box: PictureBox, labels: list[str]) -> PictureNode:
+    """The node for a box with such operators."""
+    text = ", ".join(labels) if len(labels) <= _NAMED else f"{len(labels):,} operators"
+    facts = {"operators": f"{len(labels):,}", **box.facts}
+    return PictureNode(
+        box.id, "folded", box.label, (text,) if text else (), ("folded", *box_tags(box)), box.parent, facts
+    )
+
+
+def box_tags(box: PictureBox) -> tuple[str, ...]:
+    """What a box is, for style: its kind, the colour of a group, its tags."""
+    return (box.kind, *([f"hue-{box.number % len(HUES)}"] if box.kind == "group" else []), *box.tags)

@@ -10,48 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpujit.pictures.layout import LINE, PAD, Layout, Path, lay_out, node_lines
-from gpujit.pictures.model import ROOT, Picture, PictureBox, PictureNode
+from gpujit.pictures.model import ROOT, Picture, PictureBox, PictureNode, box_tags
+from gpujit.pictures.style import style_sheet
 from gpujit.pictures.text import FONT, SMALL, short, visible, width, xml, xml_lines
-from gpujit.pictures.tones import HUES, TIER_NAMES
+from gpujit.pictures.tones import TIER_NAMES
 
 # What the legend needs where a picture has tiers.
 LEGEND_WIDTH, LEGEND_HEIGHT = 680.0, 28.0
-
-STYLE = """
-.gpujit-picture{--ink:#1f2328;--soft:#656d76;--line:#8c959f;--paper:#fff;--node:#f6f8fa;--box:#8c959f12;--sat:65%;
---light:55%;font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;color:var(--ink)}
-@media(prefers-color-scheme:dark){.gpujit-picture{--ink:#e6edf3;--soft:#9da7b1;--line:#768390;--paper:#0d1117;
---node:#161b22;--box:#76839018;--sat:50%;--light:60%}}
-[data-theme=light] .gpujit-picture{--ink:#1f2328;--soft:#656d76;--line:#8c959f;--paper:#fff;--node:#f6f8fa;
---box:#8c959f12;--sat:65%;--light:55%}
-[data-theme=dark] .gpujit-picture{--ink:#e6edf3;--soft:#9da7b1;--line:#768390;--paper:#0d1117;--node:#161b22;
---box:#76839018;--sat:50%;--light:60%}
-@media print{.gpujit-picture{--ink:#000!important;--soft:#444!important;--line:#666!important;--paper:#fff!important;
---node:#fff!important;--box:#00000008!important}}
-.gpujit-picture text{fill:var(--ink);font-size:12px;stroke:none}
-.gpujit-picture .small{font-size:10px;fill:var(--soft)}
-.gpujit-picture .shape{font-size:10px;fill:var(--soft);paint-order:stroke;stroke:var(--paper);stroke-width:3px;
-stroke-linejoin:round;text-anchor:middle}
-.gpujit-picture .mid{text-anchor:middle}
-.gpujit-picture rect{stroke:var(--line);fill:var(--node)}
-.gpujit-picture .box>rect{fill:var(--box);stroke-dasharray:none}
-.gpujit-picture .box>text{fill:var(--soft)}
-.gpujit-picture .module>rect{stroke-dasharray:4 3}
-.gpujit-picture .edge{fill:none;stroke:var(--line);stroke-width:1.2}
-.gpujit-picture .edge.control{stroke-dasharray:3 3}
-.gpujit-picture .head{fill:var(--line);stroke:none}
-.gpujit-picture .input>rect,.gpujit-picture .output>rect{stroke-width:2}
-.gpujit-picture .folded>rect{stroke-width:2;stroke-dasharray:4 3}
-.gpujit-picture .group>rect{stroke:hsl(var(--hue) var(--sat) var(--light));stroke-width:1.5;
-fill:hsl(var(--hue) var(--sat) var(--light)/.16)}
-.gpujit-picture .tier-native-template>rect{stroke:hsl(140 var(--sat) 42%)}
-.gpujit-picture .tier-native-kernel>rect{stroke:hsl(205 var(--sat) var(--light))}
-.gpujit-picture .tier-native-copy>rect,.gpujit-picture .tier-view>rect{stroke:var(--line);stroke-dasharray:2 2}
-.gpujit-picture .tier-out>rect,.gpujit-picture .tier-numpy>rect{stroke:hsl(35 80% 48%)}
-.gpujit-picture .tier-interpreter>rect{stroke:hsl(0 70% 55%)}
-.gpujit-picture [class*=tier-]>rect{stroke-width:2}
-"""
-_HUE_STYLE = "".join(f".gpujit-picture .hue-{i}{{--hue:{hue}}}\n" for i, hue in enumerate(HUES))
 
 
 def svg_of(picture: Picture, layout: Layout | None = None, *, style: bool = True) -> str:
@@ -62,11 +27,6 @@ def svg_of(picture: Picture, layout: Layout | None = None, *, style: bool = True
         style: whether the element brings its style sheet; one is enough for all on a page.
     """
     return _Drawing(picture, layout or lay_out(picture)).text(style)
-
-
-def style_sheet() -> str:
-    """The style that pictures need."""
-    return STYLE.strip() + "\n" + _HUE_STYLE
 
 
 def number(value: float) -> str:
@@ -104,8 +64,8 @@ class _Drawing:
 
     def legend(self) -> list[str]:
         """What the colours of tiers mean; nothing where there are none."""
-        things = (*self.picture.nodes.values(), *self.picture.boxes.values())
-        present = {tag for thing in things for tag in thing.tags}
+        present = {tag for n in self.picture.nodes.values() for tag in n.tags}
+        present |= {tag for b in self.picture.boxes.values() for tag in b.tags}
         shown = [tag for tag in TIER_NAMES if tag in present]
         out = ['<g class="legend">'] if shown else []
         x, y = PAD, self.layout.height + PAD
@@ -129,10 +89,8 @@ class _Drawing:
 
     def box(self, box: PictureBox) -> Iterator[str]:
         rect = self.layout.rects[box.id]
-        hue = f" hue-{box.number % len(HUES)}" if box.kind == "group" else ""
-        tags = "".join(f" {tag}" for tag in box.tags)
         yield (
-            f'<g class="box {box.kind}{hue}{tags}" data-id="{box.id}" data-kind="{box.kind}" '
+            f'<g class="box {" ".join(box_tags(box))}" data-id="{box.id}" data-kind="{box.kind}" '
             f'data-operators="{self.counts[box.id]}"{_data(box)}>'
         )
         yield f"<title>{_title(box, box.label)}</title>"

@@ -300,4 +300,3 @@ def _last_call(events: Sequence[Event]) -> list[Event]:
         return []
     last = max(e.call for e in steps)
     return [e for e in steps if e.call == last]
-

@@ -373,6 +373,12 @@ class Profile:
 
         save_trace((self,), path)
 
+    def save_html(self, path: Any) -> None:
+        """Write a page for a browser, whole in itself, to a path or file object. Raises SaveError."""
+        from gpujit.profiler.report import write
+
+        write(self, path)
+
     def __str__(self) -> str:
         from gpujit.profiler.text import profile_text
 

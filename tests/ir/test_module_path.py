@@ -8,7 +8,6 @@ from gpujit.ir.graph import Graph
 from gpujit.ir.module_path import dotted, joined, module_path, object_path
 from gpujit.ir.source import CallSite
 
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "classifier.pt"
 
 

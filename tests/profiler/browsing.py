@@ -74,7 +74,8 @@ CONTRASTS = r"""() => {
     return [numbers[0] * scale, numbers[1] * scale, numbers[2] * scale, numbers.length > 3 ? numbers[3] : 1];
   };
   const light = (c) => {
-    const [r, g, b] = c.slice(0, 3).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+    const [r, g, b] = c.slice(0, 3).map((v) => linear(v / 255));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const over = (top, below) => top.slice(0, 3).map((v, i) => v * top[3] + below[i] * (1 - top[3])).concat(1);
@@ -86,8 +87,8 @@ CONTRASTS = r"""() => {
         if (e !== element) continue;
         const box = e.getBoundingClientRect(), x = box.x + box.width / 2, y = box.y + box.height / 2;
         for (const shape of e.ownerSVGElement.querySelectorAll("rect")) {
-          const r = shape.getBoundingClientRect();
-          if (!(shape.compareDocumentPosition(e) & 4) || x < r.left || x > r.right || y < r.top || y > r.bottom) continue;
+          const r = shape.getBoundingClientRect(), isUnder = shape.compareDocumentPosition(e) & 4;
+          if (!isUnder || x < r.left || x > r.right || y < r.top || y > r.bottom) continue;
           const style = getComputedStyle(shape), fill = parts(style.fill);
           fill[3] *= Number(style.fillOpacity);
           layers.unshift(fill);

@@ -24,7 +24,7 @@ from gpujit.static_runtime.report import MemoryReport, PlannedValue
 
 # What a page must show and never obey.
 HOSTILE = (
-    "</script><script>window.hacked=1</script><img src=x onerror=\"window.hacked=1\">'{{7*7}}`${1}`\x1b[31m"
+    '</script><script>window.hacked=1</script><img src=x onerror="window.hacked=1">\'{{7*7}}`${1}`\x1b[31m'
     "\u202egnp\u2028\x00\n<!--" + "n" * 10_000
 )
 

@@ -169,9 +169,19 @@ def test_what_is_missing_is_said(changes: dict[str, Any], note: str) -> None:
 def test_a_profile_of_nothing_is_a_page() -> None:
     page = report.html(
         profile(
-            inputs=(), steps=(), groups=(), graphs=(), kernels=(), refusals=(), phases=(), memory=None, fused=None,
-            unfused=None, speedup=None, runner="interpreter",
-        )  # fmt: skip
+            inputs=(),
+            steps=(),
+            groups=(),
+            graphs=(),
+            kernels=(),
+            refusals=(),
+            phases=(),
+            memory=None,
+            fused=None,
+            unfused=None,
+            speedup=None,
+            runner="interpreter",
+        )
     )
     assert read(page).tags.count("script") == SCRIPTS - 2
 
@@ -203,6 +213,8 @@ def test_write_takes_paths_and_file_objects(tmp_path: Path) -> None:
     report.write(profile(), stream)
     assert (tmp_path / "a.html").read_bytes() == stream.getvalue()
     assert stream.getvalue().startswith(b"<!DOCTYPE html>")
+    profile().save_html(tmp_path / "b.html")
+    assert (tmp_path / "b.html").read_bytes() == stream.getvalue()
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
