@@ -42,7 +42,7 @@ from gpujit.support.watch import Watch, entering, running
 MAX_CALLS = 100_000
 # Calls that are all seen, before some may be passed over; at most so many in a row are. The share of the time that
 # seeing the others may cost.
-ALL_SEEN, MOST_SKIPPED, MOST = 20, 2000, 0.003
+ALL_SEEN, MOST_SKIPPED, MOST = 20, 2000, 0.001
 now = perf_counter_ns
 set_entering, reset_entering, set_running, reset_running = entering.set, entering.reset, running.set, running.reset
 
