@@ -24,7 +24,7 @@ cuda() {
     python3 -m venv "$work/cuda"
     "$work/cuda/bin/pip" install -q -e '.[cuda,test]'
     bash ci/cuda_sim.sh "$work/cuda/bin/python"
-    bash ci/cuda_compile.sh "$work/cuda/bin/python"
+    bash ci/cuda_compile.sh "$work/cuda/bin/python" "$work/models"
 }
 
 # Written pages in a browser.
@@ -34,6 +34,8 @@ browser() {
     bash ci/browser.sh "$work/browser/bin/python"
 }
 
+step "real models nobody here wrote"
+bash ci/fetch_models.sh "$work/models"
 step "README: run the example"
 bash ci/readme_command.sh run
 beside cuda cuda
@@ -51,9 +53,6 @@ step "documentation"
 bash ci/docs.sh "$python" "$work/docs"
 step "install size and import time"
 "$python" ci/check_import.py
-
-step "real models nobody here wrote"
-bash ci/fetch_models.sh "$work/models"
 export GPUJIT_TEST_MODELS=$work/models
 outcome cuda
 beside browser browser

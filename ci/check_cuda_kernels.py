@@ -30,6 +30,7 @@ from gpujit.kernels.schedule import moves
 from gpujit.kernels.tile import Store, TileProgram
 from gpujit.kernels.tile_build import Builder
 from tests.kernels.cuda_programs import SAMPLES
+from tests.kernels.cuda_step_samples import STEPS, kernels_of
 
 ARCHITECTURES = ((8, 0), (9, 0))
 # Registers of a multiprocessor, and the most that a thread of any kernel here should need.
@@ -52,8 +53,10 @@ def uses_float64(kernel: CudaKernel) -> bool:
     return any(x.dtype.name == "float64" for x in (*p.inputs, *p.outputs, *p.body))
 
 
-def faults(found: Resources, code: Sequence[str], block: int, float64: bool, load: int, store: int) -> list[str]:
-    """What is wrong with a kernel's machine code."""
+def faults(
+    found: Resources, code: Sequence[str], block: int, float64: bool, load: int, store: int, most: int = CEILING
+) -> list[str]:
+    """What is wrong with a kernel's machine code, whose threads may have ``most`` registers."""
     wrong = []
     if found.stack or found.local:
         wrong.append(f"{found.stack} bytes of stack, {found.local} of local memory")
@@ -66,7 +69,7 @@ def faults(found: Resources, code: Sequence[str], block: int, float64: bool, loa
     for word, wanted in (("LDG", load), ("STG", store)):
         if wanted == 16 and not any(i.startswith(word) and ".128" in i for i in code):
             wrong.append(f"no 128-bit {word}, which the plan has")
-    ceiling = min(CEILING, REGISTERS // block)
+    ceiling = min(most, REGISTERS // block)
     if found.registers > ceiling:
         wrong.append(f"{found.registers} registers, at most {ceiling} are wanted")
     return wrong
@@ -87,6 +90,29 @@ def check(name: str, architecture: tuple[int, int]) -> bool:
         flush=True,
     )
     return not wrong
+
+
+# What a source moves 16 bytes at a time with, where its elements are float32 or of a half type.
+_WIDE = re.compile(r"\bv(load|store)(4|8_b?f16)\(")
+
+
+def check_step(name: str, architecture: tuple[int, int]) -> bool:
+    """Whether the kernels of an operator's step pass; a line for each is printed."""
+    passed = True
+    for kernel in kernels_of(name):
+        compiled = compile_source(kernel.source, kernel.arguments, architecture, kernel.block)
+        found, code = resources(compiled), instructions(compiled)
+        wide = {m.group(1) for m in _WIDE.finditer(kernel.source)}
+        load, store = (16 if way in wide else 0 for way in ("load", "store"))
+        wrong = faults(found, code, kernel.block, "*float64" in kernel.arguments, load, store)
+        print(
+            f"{name:20} sm_{architecture[0]}{architecture[1]}  {found.registers:4} registers {len(code):5} "
+            f"instructions {len(compiled.cubin):6} bytes {compiled.seconds:5.2f} s  {kernel.label:24} "
+            f"{'ok' if not wrong else 'FAILS: ' + '; '.join(wrong)}",
+            flush=True,
+        )
+        passed = passed and not wrong
+    return passed
 
 
 _LOCAL = """from numba import cuda, types
@@ -191,7 +217,11 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if check_vocabulary() else 1
     if "--self-test" in arguments:
         return 0 if self_test() else 1
-    passed = [check(name, architecture) for name in arguments or SAMPLES for architecture in ARCHITECTURES]
+    passed = [
+        (check if name in SAMPLES else check_step)(name, architecture)
+        for name in arguments or (*SAMPLES, *STEPS)
+        for architecture in ARCHITECTURES
+    ]
     print(f"{sum(passed)} of {len(passed)} kernels pass")
     return 0 if all(passed) else 1
 

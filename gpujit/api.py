@@ -14,7 +14,12 @@ from gpujit.serialization import reader
 
 
 def load(
-    f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None = None, _restore_shapes: bool = False
+    f: Any,
+    map_location: Any = None,
+    _extra_files: dict[str, Any] | None = None,
+    _restore_shapes: bool = False,
+    *,
+    device: Any = None,
 ) -> ScriptModule:
     """A module from a TorchScript archive (as torch.jit.load), or the only one of a torch.package archive.
 
@@ -24,11 +29,17 @@ def load(
             from device to device, or a function of (storage, location).
         _extra_files: names of extra files; their values are filled in (bytes where the given value is bytes, else str).
         _restore_shapes: accepted for compatibility; types in graphs carry no shapes.
+        device: where the module runs, as ``ScriptModule.to`` takes it: ``"cpu"``, ``"cuda:0"``, ``"auto"``. Storages go
+            to the host then, unless map_location says otherwise.
     Returns: the root module. Weights of a file given by path are mapped, not copied; writing to them stays in memory.
-    Raises LoadError or one of its subclasses; nothing of the file is run and nothing is written.
+    Raises LoadError or one of its subclasses, and DeviceError for a device that is not there; nothing of the file is
+    run and nothing is written.
     """
+    if device is not None and map_location is None:
+        map_location = "cpu"
     modules = _read(f, map_location, _extra_files, package=False)
-    return next(iter(modules.values()))
+    module = next(iter(modules.values()))
+    return module if device is None else module.to(device=device)
 
 
 def load_package(f: Any, map_location: Any = None) -> dict[int | str, ScriptModule]:

@@ -16,7 +16,6 @@ from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
 from gpujit.program import Program
 from gpujit.runtime.warm import call_until_planned
 from gpujit.support.errors import ArgumentError, FreezeError
-from gpujit.support.progress import Stage
 
 # When kernels are compiled.
 MODES = ("ahead", "background", "never")
@@ -51,8 +50,8 @@ def freeze(
     program = Program(np)
     program.lowerer.rules = mod._program.lowerer.rules
     program.loaded = mod._program.loaded
-    with Stage("freeze"):
-        root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
+    program.place(mod._program.device, mod._program.choice)
+    root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
     graphs = [function.graph for _, _, function in frozen_methods(root)]
     program.report = optimize_frozen(graphs, numerics=optimize_numerics)
     return ScriptModule(root, program)
@@ -102,7 +101,7 @@ def optimize_for_inference(
     ``explain`` says what became of each operator. Results differ from the interpreter's by rounding at most.
 
     Args:
-        mod: a module; one that is frozen already is optimised in place and returned.
+        mod: a module; one that is frozen already is optimised in place and returned. One on a GPU stays there.
         other_methods: methods to keep and optimise besides ``forward``.
         example_inputs: inputs of ``forward``, which is called with them before this returns; what that changes is
             undone.
@@ -162,13 +161,19 @@ def _planned(
 ) -> ScriptModule:
     """The module with executors for its functions."""
     # The fuser and LLVM take longer to import than an interpreted model to run.
+    from gpujit.runtime.device_executor import DeviceExecutor
     from gpujit.runtime.executor import Executor
+    from gpujit.static_runtime.device_module import device_planner
     from gpujit.static_runtime.planner import planner_of
     from gpujit.static_runtime.steps import Options
 
     program = mod._program
 
     def make(function: Function) -> Executor:
+        device = program.device
+        if device is not None:
+            planner, rules = device_planner(device), program.lowerer.rules
+            return DeviceExecutor(device, function, rules, strict=strict, planner=planner, compile=compile)
         interpret = partial(program.interpret, function)
         rules, planner = program.lowerer.rules, planner_of(compile, Options(weights=weights, threads=threads))
         return Executor(function, rules, interpret, strict=strict, planner=planner, compile=compile, threads=threads)

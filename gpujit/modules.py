@@ -11,17 +11,17 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function, named_modules, submodules
 from gpujit.ir.schema import Schema
-from gpujit.ir.values import Device, ScriptObject, parse_device
+from gpujit.ir.values import CPU, Device, DeviceTensor, ScriptObject, parse_device
 from gpujit.passes.device import remap_devices
 from gpujit.passes.freeze.convert_dtype import convert_dtype, convert_weights, floating_dtype
 from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
 from gpujit.passes.inline import inlined
 from gpujit.program import Program
-from gpujit.runtime.outputs import Targets, put, targets_of
+from gpujit.runtime.device import choose, open_device
 from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.values import bind_arguments, convert_attribute
 from gpujit.runtime.warm import warm_up
-from gpujit.support.errors import ArgumentError, DeviceError, FreezeError, UnknownAttributeError
+from gpujit.support.errors import ArgumentError, FreezeError, UnknownAttributeError
 from gpujit.support.watch import entering
 
 # The profiler that sees calls from outside, or None.
@@ -86,9 +86,12 @@ class ScriptMethod:
         watch = _entering()
         if watch is not None and watch.wants():
             return watch.call(self, self.__call__, args, kwargs)
-        out = _take_out(self._function.schema, kwargs) if kwargs else None
+        program = self._program
+        out = _take_out(self._function.schema, kwargs, program) if kwargs else None
+        if program.device is not None:
+            args, kwargs = program.arguments(args), program.arguments(kwargs)
         values = bind_arguments(self._function.schema, args, kwargs, skip=1)
-        return wrap(self._program.run(self._function, [self._owner, *values], out), self._program)
+        return wrap(program.run(self._function, [self._owner, *values], out), program)
 
     def warmup(self, inputs: Sequence[Any]) -> PlanStats:
         """Prepare for inputs of these kinds, so that calls with such inputs need not; see ScriptModule.warmup."""
@@ -106,18 +109,21 @@ class ScriptMethod:
         """
         executor = self._program.executor(self._function)
         if executor is None:
-            return f"{self._function.name} runs on the interpreter; see gpujit.optimize_for_inference"
-        return str(executor.explain())
+            text = f"{self._function.name} runs on the interpreter; see gpujit.optimize_for_inference"
+        else:
+            text = str(executor.explain())
+        choice = self._program.choice
+        return f"{choice}\n{text}" if choice else text
 
     def __repr__(self) -> str:
         return f"<ScriptMethod {self._function.name}>"
 
 
-def _take_out(schema: Schema, kwargs: dict[str, Any]) -> Targets | None:
+def _take_out(schema: Schema, kwargs: dict[str, Any], program: Program) -> Any:
     """The arrays that the caller gives for results, taken from the keyword arguments; None when there are none."""
     if "out" not in kwargs or any(a.name == "out" for a in schema.arguments):
         return None
-    return targets_of(kwargs.pop("out"))
+    return program.targets(kwargs.pop("out"))
 
 
 class Constants:
@@ -149,6 +155,8 @@ def wrap(value: Any, program: Program) -> Any:
         return value
     if isinstance(value, ScriptObject):
         return ScriptModule(value, program)
+    if isinstance(value, DeviceTensor):
+        return program.array(value)
     if isinstance(value, list):
         return [wrap(v, program) for v in value]
     if isinstance(value, tuple):
@@ -197,21 +205,24 @@ class ScriptModule:
         function = t.methods.get("forward")
         if function is None:
             raise UnknownAttributeError(f"{t.name} has no method 'forward'; it has {sorted(t.methods)}")
-        out = _take_out(function.schema, kwargs) if kwargs else None
+        program = self._program
+        out = _take_out(function.schema, kwargs, program) if kwargs else None
+        if program.device is not None:
+            args, kwargs = program.arguments(args), program.arguments(kwargs)
         values = bind_arguments(function.schema, args, kwargs, skip=1)
-        run = self._program.run
+        run = program.run
         for hook in t.forward_pre_hooks:
             result = run(t.methods[hook], [self._object, tuple(values)])
             if result is not None:
                 values = list(result) if isinstance(result, tuple) else [result]
         if not t.forward_hooks:
-            return wrap(run(function, [self._object, *values], out), self._program)
+            return wrap(run(function, [self._object, *values], out), program)
         result = run(function, [self._object, *values])
         for hook in t.forward_hooks:
             changed = run(t.methods[hook], [self._object, tuple(values), result])
             if changed is not None:
                 result = changed
-        return wrap(result if out is None else put(result, out), self._program)
+        return wrap(program.put(result, out), program)
 
     def warmup(self, inputs: Sequence[Any]) -> PlanStats:
         """Make the plans, and compile the kernels, that calls with inputs of these kinds need; returns what there is.
@@ -370,7 +381,12 @@ class ScriptModule:
     ) -> ScriptModule:
         """Convert floating-point parameters and buffers, in place; returns this module.
 
-        In a frozen module the weights among the graphs' constants are converted as well, and device literals moved.
+        In a frozen module the weights among the graphs' constants are converted as well.
+
+        On a GPU (``"cuda:0"``; ``"cuda"`` is the current one, ``"auto"`` the first one that can be used, or else the
+        CPU) all modules of the file run there from now on: results are CuPy arrays, inputs are arrays on that GPU or on
+        the host, and devices that the code names are that one. Parameters and attributes stay NumPy arrays; plans have
+        copies of their own on the GPU, which follow them unless the module is frozen.
         Args:
             targets: a dtype (``"float16"``, ``np.float16``), a device (``"cpu"``), or an array that has both.
             casts: also convert the dtypes that a frozen module's graphs name: ``x.to(float32)``, ``zeros(...)``.
@@ -392,9 +408,12 @@ class ScriptModule:
             raise ArgumentError(
                 f"to() takes at most one dtype and one device, found {[*map(str, (*dtypes, *devices))]}"
             )
-        places = [d if isinstance(d, Device) else parse_device(str(d)) for d in devices]
-        if places and places[0].type != "cpu":
-            raise DeviceError(f"modules run on the CPU; {places[0]} is not available to them")
+        place, choice = None, ""
+        if devices and devices[0] == "auto":
+            place, choice = choose()
+        elif devices:
+            place = devices[0] if isinstance(devices[0], Device) else parse_device(str(devices[0]))
+        gpu = None if place is None or place == CPU else open_device(place)
         frozen = next(frozen_methods(self._object), None) is not None
         if casts and not frozen:
             raise FreezeError("to(casts=True) edits the graphs of a frozen module; call gpujit.freeze(module) first")
@@ -404,9 +423,19 @@ class ScriptModule:
             convert_weights(self._object, found)
             known: dict[int, tuple[Any, Any]] = {}
             _edit_graphs(self._object, lambda graph: convert_dtype(graph, found, casts=casts, known=known))
-        if places:
-            _edit_graphs(self._object, lambda graph: remap_devices(graph, places[0]))
+        if place == CPU:
+            _edit_graphs(self._object, lambda graph: remap_devices(graph, CPU))
+        if place is not None:
+            self._program.place(gpu, choice)
         return self
+
+    def cuda(self, device: Any = None) -> ScriptModule:
+        """``to`` a GPU, by its number; the current one unless it is given."""
+        return self.to("cuda" if device is None else f"cuda:{device}" if type(device) is int else device)
+
+    def cpu(self) -> ScriptModule:
+        """``to("cpu")``."""
+        return self.to("cpu")
 
     def half(self) -> ScriptModule:
         """``to("float16")``."""

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir.module import Function
+from gpujit.ir.values import DeviceTensor
+from gpujit.runtime.device import GpuDevice
 from gpujit.runtime.lower import Lowerer
-from gpujit.runtime.outputs import Targets, put
+from gpujit.runtime.outputs import put, targets_of
 from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.vm import Interpreter
 from gpujit.serialization import reader
@@ -28,16 +30,56 @@ class Program:
         self.report: Any = None
         # Makes the executor of a function, when functions are specialised and fused; None when they are interpreted.
         self.optimised: Callable[[Function], Any] | None = None
+        # Where functions run; None for the CPU. ``choice`` says why, when nobody asked for just that.
+        self.device: GpuDevice | None = None
+        self.choice = ""
         self._executors: dict[Function, Any] = {}
         self._lock = threading.RLock()
 
-    def run(self, function: Function, args: list[Any], out: Targets | None = None) -> Any:
-        """Run a function on run-time values; the result goes into the arrays ``out``."""
+    def run(self, function: Function, args: list[Any], out: Any = None) -> Any:
+        """Run a function on run-time values; the result goes into the arrays ``out``, as ``targets`` gives them."""
         executor = self.executor(function)
         if executor is not None:
+            if self.device is not None:
+                return self.put(executor(args), out)
             return executor(args) if out is None else executor(args, out)
         result = self.interpret(function, args)
         return result if out is None else put(result, out)
+
+    # On a GPU
+
+    def place(self, device: GpuDevice | None, choice: str = "") -> None:
+        """Run functions on a device from now on, or on the CPU."""
+        with self._lock:
+            self.device, self.choice, self._executors = device, choice, {}
+
+    def arguments(self, value: Any) -> Any:
+        """A caller's value as functions on the device take it. Raises DeviceError for arrays on another one."""
+        from gpujit.runtime.device_outputs import arguments
+
+        return value if self.device is None else arguments(self.device, value)
+
+    def targets(self, out: Any) -> Any:
+        """Arrays that a caller gives for results. Raises ArgumentError and DeviceError for what cannot be written."""
+        if self.device is None:
+            return targets_of(out)
+        from gpujit.runtime.device_outputs import device_targets
+
+        return device_targets(self.device, out)
+
+    def put(self, result: Any, out: Any) -> Any:
+        """A result in the arrays that were given for it, if any were. Raises ArgumentError when they do not fit."""
+        if out is None or self.device is None:
+            return result if out is None else put(result, out)
+        from gpujit.runtime.device_outputs import put_on_device
+
+        with self.device.here():
+            return put_on_device(self.device, result, out)
+
+    def array(self, tensor: DeviceTensor) -> Any:
+        """A tensor on the device as callers see it."""
+        assert self.device is not None
+        return self.device.array(tensor)
 
     def optimise(self, make: Callable[[Function], Any]) -> None:
         """Run functions with what ``make`` makes for each from now on."""
@@ -47,14 +89,24 @@ class Program:
     def executor(self, function: Function) -> Any:
         """What runs a function specialised for its inputs; None when it is interpreted."""
         found = self._executors.get(function)
-        if found is None and self.optimised is not None:
+        if found is None and (self.optimised is not None or self.device is not None):
             with self._lock:
-                found = self._executors.setdefault(function, self.optimised(function))
+                make = self.optimised or self._on_device
+                found = self._executors.setdefault(function, make(function))
         return found
 
     def executors(self) -> list[Any]:
         """The executors of all functions that ran."""
         return list(self._executors.values())
+
+    def _on_device(self, function: Function) -> Any:
+        # What plans is needed by few, and loading by all.
+        from gpujit.runtime.device_executor import DeviceExecutor
+        from gpujit.static_runtime.device_module import device_planner
+
+        assert self.device is not None
+        planner = device_planner(self.device)
+        return DeviceExecutor(self.device, function, self.lowerer.rules, planner=planner)
 
     def stats(self) -> PlanStats:
         """What the executors of all functions did."""
@@ -62,7 +114,7 @@ class Program:
 
     def require_plans(self, function: Function) -> None:
         """Raises ArgumentError when functions run on the interpreter alone."""
-        if self.optimised is None:
+        if self.optimised is None and self.device is None:
             raise ArgumentError(
                 f"{function.name} runs on the interpreter, where there is nothing to prepare; call "
                 "gpujit.optimize_for_inference(module) first"

@@ -318,6 +318,12 @@ class _Target:
 class _ModuleTarget(_Target):
     def __init__(self, module: ScriptModule) -> None:
         object_ = module._object
+        device = module._program.device
+        if device is not None:
+            raise ArgumentError(
+                f"StaticModule plans for the CPU, and the module is on {device.name}; use "
+                "gpujit.optimize_for_inference, which plans for its device"
+            )
         hooks = [*object_.type.forward_pre_hooks, *object_.type.forward_hooks]
         if hooks:
             raise ArgumentError(

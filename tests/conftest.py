@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 
+import pytest
 from hypothesis import settings
 
 # Switches are read when gpujit is imported, and processes that tests start must see it too. Where several processes
@@ -21,3 +22,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.register_profile("search", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How long tests of a device may take."""
+    parser.addoption("--gpu-seconds", type=float, default=None, help="skip tests of a GPU after so many seconds")

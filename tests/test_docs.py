@@ -14,8 +14,14 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 
 LESSONS = {
-    "tour": 30, "running": 20, "profiling": 15, "pictures": 15, "quickstart": 10, "migrating": 5, "extending": 12,
-}  # fmt: skip
+    "tour": 30,
+    "running": 20,
+    "quickstart": 10,
+    "migrating": 5,
+    "extending": 12,
+    "pictures": 15,
+    "profiling": 15,
+}
 
 
 @pytest.mark.parametrize(("name", "least"), LESSONS.items())

@@ -68,6 +68,8 @@ MODULE = [
     "children",
     "code",
     "code_with_constants",
+    "cpu",
+    "cuda",
     "define",
     "double",
     "eval",

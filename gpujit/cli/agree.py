@@ -117,9 +117,10 @@ def _arrays(name: str, got: np.ndarray, wanted: np.ndarray, bounds: Bounds, prob
         if str(wanted.dtype) in TOLERANCE:
             rtol = TOLERANCE[str(wanted.dtype)] if bounds.rtol is None else bounds.rtol
             atol = rtol * largest if bounds.atol is None else bounds.atol
-            wrong = ~same & ~(apart <= atol + rtol * size)
+            wrong = ~same & ~(np.isfinite(apart) & (apart <= atol + rtol * size))
         else:
-            wrong = ~same & ~(apart <= (bounds.atol or 0.0))
+            # Large integers may be apart and have the same nearest float.
+            wrong = ~same & ~(apart <= bounds.atol) if bounds.atol else ~same
     count = int(np.count_nonzero(wrong))
     if count and not problem:
         # The first of them, which says more than the largest.

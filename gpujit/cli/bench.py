@@ -51,12 +51,7 @@ _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "GPU
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_model_arguments(command)
     command.add_argument("--rounds", type=positive, metavar="N", default=20, help="rounds of calls (default: 20)")
-    command.add_argument(
-        "--threads",
-        type=positive,
-        metavar="N",
-        help="threads of each contender (default: what affinity and quota allow)",
-    )
+    tiers.add_plan_arguments(command)
     command.add_argument(
         "--tiers", metavar="LIST", help=f"of {', '.join(tiers.TIERS)}, with commas (default: all, planned first)"
     )
@@ -72,26 +67,27 @@ def execute(arguments: argparse.Namespace) -> int:
     model = chosen(arguments)
     threads = arguments.threads or thread_count()
     values = _with_defaults(model)
-    with ExitStack() as stack, Stage("prepare", len(names)) as stage:
+    with ExitStack() as stack:
         contenders = []
-        for name in names:
-            stage.note = name
-            task = Task(
-                name, os.path.abspath(arguments.file), arguments.method, values, threads, arguments.seed,
-                os.path.abspath(arguments.onnx) if arguments.onnx else "",
-            )  # fmt: skip
-            contenders.append(stack.enter_context(Contender(task)))
-            contenders[-1].start()
-            stage.advance()
+        with Stage("prepare", len(names)) as stage:
+            for name in names:
+                stage.note = name
+                task = Task(
+                    name, os.path.abspath(arguments.file), arguments.method, values, threads, arguments.weights,
+                    arguments.seed, os.path.abspath(arguments.onnx) if arguments.onnx else "",
+                )  # fmt: skip
+                contenders.append(stack.enter_context(Contender(task)))
+                contenders[-1].start()
+                stage.advance()
         running = [c for c in contenders if not c.absent]
-        stage.name, stage.total, stage.note = "rounds", stage.done + arguments.rounds, ""
-        for number in range(arguments.rounds):
-            # Nobody comes after the same one each time.
-            turn = number % len(running)
-            for c in (*running[turn:], *running[:turn]):
-                time.sleep(IDLE)
-                c.round()
-            stage.advance()
+        with Stage("rounds", arguments.rounds) as stage:
+            for number in range(arguments.rounds):
+                # Nobody comes after the same one each time.
+                turn = number % len(running)
+                for c in (*running[turn:], *running[:turn]):
+                    time.sleep(IDLE)
+                    c.round()
+                stage.advance()
     reference = running[0]
     rows = [c.facts(reference, bounds) for c in contenders]
     is_fine = all(not r["problem"] for r in rows)

@@ -37,6 +37,7 @@ class Task:
     method: str
     values: list[Any]
     threads: int
+    weights: str
     seed: int
     onnx: str
 
@@ -163,7 +164,7 @@ def _gpujit(task: Task) -> tuple[Maker, str]:
     def make() -> Callable[[], Any]:
         module = inputs.load(task.file)
         model = inputs.Chosen(module, inputs.method_of(module, task.method), task.values, 0.0)
-        call = tiers.make(task.name, model, task.threads)
+        call = tiers.make(task.name, model, task.threads, task.weights)
         manual_seed(task.seed)
         return lambda: call(*task.values)
 

@@ -9,6 +9,7 @@ from typing import Any
 from gpujit.cli.output import print_json, safe, size_text, table
 from gpujit.kernels import cache
 from gpujit.kernels.cache_files import unsafe
+from gpujit.kernels.cuda_cache import architecture_of, heading_of
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
 
@@ -53,14 +54,14 @@ def _store() -> cache.Store:
     return cache.Store(folder, config.cache_limit)
 
 
-_KINDS = {cache.KERNEL: "kernel", cache.PACK: "plan", cache.TUNED: "tile"}
+_KINDS = {cache.KERNEL: "kernel", cache.PACK: "plan", cache.TUNED: "tile", cache.CUBIN: "cubin"}
 
 
 def _list(store: cache.Store) -> tuple[Any, str]:
     entries = sorted(store.entries(), key=lambda e: -e.used)
     rows = [
         {"key": e.key, "kind": _KINDS[e.kind], "bytes": e.size, "used": e.used}
-        | {"what": _what(e), "files": [str(p) for p in e.files]}
+        | {"what": _what(e), "architecture": _architecture(e), "files": [str(p) for p in e.files]}
         for e in entries
     ]
     if not rows:
@@ -73,6 +74,11 @@ def _list(store: cache.Store) -> tuple[Any, str]:
     return rows, table(lines, ("key", "kind", "size", "used", "what"), indent="")
 
 
+def _architecture(entry: cache.Entry) -> str | None:
+    """The kind of GPU that a kernel is for."""
+    return architecture_of(entry.source()) or None if entry.kind == cache.CUBIN else None
+
+
 def _what(entry: cache.Entry) -> str:
     """The operations of a kernel, how many kernels a plan has, or the heading of other code."""
     source = entry.source()
@@ -80,6 +86,8 @@ def _what(entry: cache.Entry) -> str:
         return f"{max(source.count(chr(10)) - 1, 0)} kernels"
     if entry.kind == cache.TUNED:
         return "a tile that was measured"
+    if entry.kind == cache.CUBIN:
+        return heading_of(source)
     operations = []
     for line in source.splitlines():
         # ``;   %2: float32 = exp %1``

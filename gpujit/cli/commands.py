@@ -18,6 +18,7 @@ COMMANDS = {
     "bench": "time the tiers and, when asked, torch.jit, torch.compile and ONNX Runtime, in rounds that take turns",
     "optimise": "write a frozen, simplified copy, which PyTorch loads too, and check that it computes the same",
     "strip": "copy an archive without its debug tables, which hold source lines and paths",
+    "warm": "compile a model's kernels into the cache ahead of time, for GPUs as well, which need not be there",
     "cache": "show or remove the compiled kernels kept on disk",
     "doctor": "show versions, processor, threads, cache, compiler, GPU and switches, and what to do about faults",
     "config": "show every switch with its value and meaning",

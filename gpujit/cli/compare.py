@@ -21,7 +21,7 @@ from gpujit.cli.inputs import (
 )
 from gpujit.cli.lockstep import Divergence, first_divergence, same_program
 from gpujit.cli.output import print_json, safe, styled
-from gpujit.support.errors import ArgumentError
+from gpujit.support.errors import ArgumentError, GpujitError
 
 DESCRIPTION = """Compare what two models give for the same inputs, or, with one file, what its tiers give: the
 interpreter, fused kernels, and the plan. Each output is shown with its largest absolute and relative difference. Where
@@ -48,7 +48,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"of {', '.join(tiers.TIERS)}, with commas (default: all; the interpreter for two files)",
     )
     command.add_argument("--calls", type=positive, metavar="N", default=1, help="compare N calls, one after another")
-    command.add_argument("--threads", type=positive, metavar="N", help="threads of plans")
+    tiers.add_plan_arguments(command)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -60,7 +60,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if len(names) < 2:
         raise ArgumentError(f"one file is compared with itself on two tiers or more; --tiers names {names[0]} alone")
     model = chosen(arguments)
-    calls = {name: tiers.make(name, model, arguments.threads) for name in names}
+    calls = {name: tiers.make(name, model, **tiers.options_of(arguments)) for name in names}
     found = {name: [Difference("", "", "")][:0] for name in names[1:]}
     for number in range(arguments.calls):
         wanted = called(calls[names[0]], model.values, arguments.seed + number)
@@ -89,12 +89,13 @@ def _files(arguments: argparse.Namespace, other: str, names: list[str], bounds: 
     module = load(other)
     two = Chosen(module, method_of(module, arguments.method), one.values, 0.0)
     check_count(two.values, two.method)
-    sections = {}
+    sections, files = {}, (arguments.file, other)
     for name in names:
-        calls = [tiers.make(name, m, arguments.threads) for m in (one, two)]
+        calls = [tiers.make(name, m, **tiers.options_of(arguments)) for m in (one, two)]
         rows = []
         for number in range(arguments.calls):
-            wanted, got = (called(c, one.values, arguments.seed + number) for c in calls)
+            seed = arguments.seed + number
+            wanted, got = (_named(file, call, one.values, seed) for file, call in zip(files, calls, strict=True))
             rows += _numbered(differences(got, wanted, bounds), number, arguments.calls)
         sections[name] = rows
     divergence, reason = None, ""
@@ -106,6 +107,15 @@ def _files(arguments: argparse.Namespace, other: str, names: list[str], bounds: 
             divergence = first_divergence(theirs, ours, lambda: fresh(one.values), bounds)
             reason = "" if divergence else "every operator of the interpreter gives the same"
     return _show(arguments, {"file": other, "expected": arguments.file}, sections, divergence, reason)
+
+
+def _named(file: str, call: tiers.Call, values: list[Any], seed: int) -> Any:
+    """A result; errors name the file."""
+    try:
+        return called(call, values, seed)
+    except GpujitError as fault:
+        fault.message = f"{file}: {fault.message}"
+        raise
 
 
 def _show(

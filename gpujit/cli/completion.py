@@ -83,6 +83,7 @@ def bash(top: argparse.ArgumentParser) -> str:
     return "\n".join([
         "_gpujit() {",
         '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" command="" options words="" i',
+        "  local IFS=$' \\t\\n'",
         "  for ((i = 1; i < COMP_CWORD; i++)); do",
         '    if [[ ${COMP_WORDS[i]} != -* ]]; then command="${COMP_WORDS[i]}"; break; fi',
         "  done",
@@ -92,7 +93,7 @@ def bash(top: argparse.ArgumentParser) -> str:
         "  esac",
         '  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W "$options" -- "$word"))',
         '  elif [[ -n $words ]]; then COMPREPLY=($(compgen -W "$words" -- "$word"))',
-        '  else COMPREPLY=($(compgen -f -- "$word")); fi',
+        "  else IFS=$'\\n'; COMPREPLY=($(compgen -f -- \"$word\")); fi",
         "}",
         "complete -o filenames -F _gpujit gpujit",
         "",

@@ -7,9 +7,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gpujit.cli.agree import called
-from gpujit.cli.inputs import INPUTS, add_model_arguments, chosen, positive
+from gpujit.cli.inputs import INPUTS, add_model_arguments, chosen
 from gpujit.cli.output import print_json, safe, size_text, styled, table
-from gpujit.cli.tiers import optimised
+from gpujit.cli.tiers import add_plan_arguments, optimised, options_of
 from gpujit.support.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--all", action="store_true", help=f"show everything instead of the first {_SHOWN} of each kind"
     )
-    command.add_argument("--threads", type=positive, metavar="N", help="threads of the plan")
+    add_plan_arguments(command)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     model = chosen(arguments)
-    module = optimised(model, arguments.threads)
+    module = optimised(model, **options_of(arguments))
     is_forward = model.method.name == "forward"
     called(module if is_forward else module.methods[model.method.name], model.values, arguments.seed)
     method = module.methods.get(model.method.name)

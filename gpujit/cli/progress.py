@@ -26,10 +26,12 @@ def shown(quiet: bool = False, stream: TextIO | None = None) -> Iterator[None]:
 
     Nothing may be printed inside of a stage.
     """
-    if quiet or not config.progress:
+    stream = sys.stderr if stream is None else stream
+    # There is no standard error in a process that was started without one.
+    if quiet or not config.progress or stream is None:
         yield
         return
-    display = Display(sys.stderr if stream is None else stream)
+    display = Display(stream, DELAY, EVERY)
     try:
         with listening(display):
             yield
@@ -49,7 +51,7 @@ def is_terminal(stream: TextIO) -> bool:
 class Display:
     """Shows the stages that are under way, from a thread of its own: work need not report to be seen."""
 
-    def __init__(self, stream: TextIO, delay: float = DELAY, every: float = EVERY) -> None:
+    def __init__(self, stream: TextIO, delay: float, every: float) -> None:
         self.stream, self.delay, self.every = stream, delay, every
         self._stages: list[tuple[Stage, float]] = []
         self._lock = threading.RLock()

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpujit.cli.inputs import INPUTS, add_model_arguments, chosen, positive
 from gpujit.cli.output import print_json, safe, table, time_text
+from gpujit.cli.tiers import add_plan_arguments, options_of, planned
 from gpujit.cli.values import describe, flatten, shape_text, write_npz
 from gpujit.support.progress import Stage
 
@@ -31,9 +32,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--optimise", "--optimize", action="store_true", help="freeze it, fuse and plan: gpujit.optimize_for_inference"
     )
-    command.add_argument(
-        "--threads", type=positive, metavar="N", help="threads of a plan (default: what affinity and quota allow)"
-    )
+    add_plan_arguments(command)
     command.add_argument("--out", metavar="FILE.npz", help="write the outputs there")
 
 
@@ -41,10 +40,7 @@ def execute(arguments: argparse.Namespace) -> int:
     model = chosen(arguments)
     call = model.call
     if arguments.optimise:
-        # Interpreting needs no compiler.
-        from gpujit.cli.tiers import planned
-
-        call = planned(model, arguments.threads)
+        call = planned(model, **options_of(arguments))
     times = []
     result = None
     with Stage("calls", arguments.repeat) as stage:

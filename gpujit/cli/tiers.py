@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpujit.cli.inputs import Chosen
+from gpujit.cli.inputs import Chosen, positive
 from gpujit.support.config import Overrides, Settings
 from gpujit.support.errors import ArgumentError
 
@@ -18,23 +19,40 @@ Call = Callable[..., Any]
 TIERS = ("interpreter", "fused", "planned")
 
 
-def optimised(model: Chosen, threads: int | None = None) -> ScriptModule:
+def add_plan_arguments(command: argparse.ArgumentParser) -> None:
+    """``--threads`` and ``--weights``, for commands that make plans."""
+    from gpujit.inference import WEIGHTS
+
+    command.add_argument(
+        "--threads", type=positive, metavar="N", help="threads of plans (default: what affinity and quota allow)"
+    )
+    command.add_argument(
+        "--weights", choices=WEIGHTS, default=WEIGHTS[0], help="what plans keep constant matrices as (default: float32)"
+    )
+
+
+def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What ``add_plan_arguments`` asked for, as arguments of the functions below."""
+    return {"threads": arguments.threads, "weights": arguments.weights}
+
+
+def optimised(model: Chosen, threads: int | None = None, weights: str = "float32") -> ScriptModule:
     """The module frozen, as if in eval mode, and optimised, with the chosen method among those that are kept."""
     # Inspecting and interpreting need no passes, which take longer to import than all the rest.
     from gpujit.inference import optimize_for_inference
 
     others = () if model.method.name == "forward" else (model.method.name,)
-    return optimize_for_inference(model.module, others, threads=threads)
+    return optimize_for_inference(model.module, others, threads=threads, weights=weights)
 
 
-def planned(model: Chosen, threads: int | None = None) -> Call:
+def planned(model: Chosen, threads: int | None = None, weights: str = "float32") -> Call:
     """The method of a copy that plans its calls."""
-    return _method(optimised(model, threads), model)
+    return _method(optimised(model, threads, weights), model)
 
 
-def fused(model: Chosen, threads: int | None = None) -> Call:
+def fused(model: Chosen, threads: int | None = None, weights: str = "float32") -> Call:
     """The method of a copy that specialises and fuses, and leaves the rest to the interpreter."""
-    call = _method(optimised(model, threads), model)
+    call = _method(optimised(model, threads, weights), model)
     unplanned = Overrides(_without_plans)
 
     def run(*values: Any) -> Any:
@@ -47,15 +65,15 @@ def fused(model: Chosen, threads: int | None = None) -> Call:
     return run
 
 
-def interpreted(model: Chosen, threads: int | None = None) -> Call:
+def interpreted(model: Chosen, threads: int | None = None, weights: str = "float32") -> Call:
     """The method as it was loaded, in eval mode."""
     model.module.eval()
     return model.call
 
 
-def make(name: str, model: Chosen, threads: int | None = None) -> Call:
+def make(name: str, model: Chosen, threads: int | None = None, weights: str = "float32") -> Call:
     """What runs a model in one of ``TIERS``. A model that keeps state has a state of its own in each."""
-    return {"interpreter": interpreted, "fused": fused, "planned": planned}[name](model, threads)
+    return {"interpreter": interpreted, "fused": fused, "planned": planned}[name](model, threads, weights)
 
 
 def _method(module: ScriptModule, model: Chosen) -> Call:

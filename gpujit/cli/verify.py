@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpujit import api
 from gpujit.cli import tiers
 from gpujit.cli.agree import called, differences
 from gpujit.cli.compare import bounds_of
@@ -71,7 +72,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--calls", type=positive, metavar="N", default=3, help="calls on each of them (default: 3)")
     command.add_argument("--rtol", type=float, metavar="X", help="as for gpujit compare")
     command.add_argument("--atol", type=float, metavar="X", help="as for gpujit compare")
-    command.add_argument("--threads", type=positive, metavar="N", help="threads of plans")
+    tiers.add_plan_arguments(command)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -157,8 +158,6 @@ def _operators(module: ScriptModule) -> Check:
 
 def _saved(module: ScriptModule) -> str:
     """Whether the module, saved and loaded again, has the same methods and tensors, and is saved as the same."""
-    from gpujit import api
-
     with Stage("save and load"):
         data = module.save_to_buffer()
         again = api.load(data, map_location="cpu")
@@ -174,7 +173,7 @@ def _saved(module: ScriptModule) -> str:
     for name, value in before.items():
         if not _identical(value, after[name]):
             raise GpujitError(f"{name} has other numbers")
-    return f"{len(data)} bytes, {len(before)} tensors and {len(module.methods)} methods are the same"
+    return f"{len(data)} bytes, methods and {len(before)} tensors are the same"
 
 
 def _identical(a: Any, b: Any) -> bool:
@@ -196,23 +195,29 @@ def _calls(arguments: argparse.Namespace, samples: list[list[Any]]) -> Iterator[
         for name in ("interpreter", *tiers.TIERS[1:], "loaded again"):
             yield Check(name, SKIPPED, f"no inputs were given: {fault.message}")
         return
-    others: dict[str, Callable[..., Any]] = {
-        name: tiers.make(name, model, arguments.threads) for name in tiers.TIERS[1:]
-    }
-    others["loaded again"] = _loaded_again(model, arguments.method)
+    # Each gets its state now, before any is called.
+    made = {name: _made(name, model, arguments) for name in (*tiers.TIERS[1:], "loaded again")}
     expected = _results(arguments, tiers.interpreted(model), samples)
     count = len(expected)
     outputs = sum(1 for result in expected for _ in flatten(result))
     yield Check("interpreter", OK, f"{count} calls on {len(samples)} samples")
-    for name, call in others.items():
+    for name, call in made.items():
         yield _attempt(name, partial(_agree, arguments, name, call, samples, expected, outputs))
 
 
-def _loaded_again(model: Chosen, name: str) -> Callable[..., Any]:
-    from gpujit import api
+def _made(name: str, model: Chosen, arguments: argparse.Namespace) -> Callable[..., Any]:
+    """What runs the model in a tier, or as it is saved and loaded again. What it raises comes when it is called."""
+    try:
+        if name != "loaded again":
+            return tiers.make(name, model, **tiers.options_of(arguments))
+        again = api.load(model.module.eval().save_to_buffer(), map_location="cpu")
+        return Chosen(again, method_of(again, arguments.method), [], 0.0).call
+    except GpujitError as fault:
+        return partial(_raise, fault)
 
-    again = api.load(model.module.eval().save_to_buffer(), map_location="cpu")
-    return Chosen(again, method_of(again, name), [], 0.0).call
+
+def _raise(fault: GpujitError, *values: Any) -> None:
+    raise fault
 
 
 def _results(arguments: argparse.Namespace, call: Callable[..., Any], samples: list[list[Any]]) -> list[Any]:

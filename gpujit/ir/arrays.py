@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir.dtypes import BFLOAT16, is_tensor_dtype
-from gpujit.ir.values import EnumValue, QTensor, ScriptObject, SparseTensor
+from gpujit.ir.values import DeviceTensor, EnumValue, QTensor, ScriptObject, SparseTensor
 
 
 class Misfit(Exception):
@@ -36,6 +36,10 @@ def as_array(value: Any) -> Any:
     array = value
     if type(array) is not np.ndarray:
         if isinstance(value, (QTensor, SparseTensor)):
+            return value
+        if isinstance(value, DeviceTensor):
+            if not is_tensor_dtype(value.dtype):
+                raise Misfit(f"an array of dtype {value.dtype}, which tensors cannot have")
             return value
         if hasattr(value, "__cuda_array_interface__"):
             raise Misfit("an array on a GPU, while the module is on the CPU; copy it to the host first")

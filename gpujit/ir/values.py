@@ -1,4 +1,5 @@
-"""Run-time values that are neither arrays nor Python's own: devices, objects, enums, futures, quantised tensors.
+"""Run-time values that are neither arrays nor Python's own: devices and what lies there, objects, enums, futures,
+quantised tensors.
 
 A tensor is a plain ``numpy.ndarray`` or ``cupy.ndarray``; a 0-dim tensor is a 0-dim array, never a scalar. int, float,
 bool, complex, str, None, list, dict and tuple are Python's. A NamedTuple is a ``collections.namedtuple``.
@@ -10,7 +11,10 @@ import re
 from collections import namedtuple
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from gpujit.ir.types import ClassType, EnumType, TupleType
 from gpujit.support.errors import DeviceError
@@ -49,6 +53,40 @@ def parse_device(text: str) -> Device:
 
 
 CPU = Device("cpu")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DeviceTensor:
+    """A tensor in memory that the host does not read: its first element's address, strides in bytes.
+
+    ``owner`` is what has to stay alive for as long as this does.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype
+    owner: Any
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie one behind the other, the last dim fastest."""
+        step = self.dtype.itemsize
+        for n, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if n != 1 and stride != step and self.nbytes:
+                return False
+            step *= n
+        return True
 
 
 @dataclass(eq=False, slots=True)

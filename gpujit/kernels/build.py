@@ -1,4 +1,4 @@
-"""Nests to object files: in this process, and in several others at the same time when there are many.
+"""Kernels to machine code: in this process, and in several others at the same time when there are many.
 
 LLVM runs under one lock in a process, so threads do not help. Workers are started for one batch and end with it. This
 process compiles as well, from the other end of the list, and takes over what a worker does not bring: a worker that is
@@ -14,9 +14,10 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import IO, Any
 
 from gpujit.kernels.cache import code_version
@@ -27,12 +28,13 @@ from gpujit.kernels.tile import NotRendered
 from gpujit.support import background
 from gpujit.support.config import config
 from gpujit.support.errors import InternalError
+from gpujit.support.progress import Stage
 from gpujit.support.threads import thread_count
 
 # Kernels for each worker that is started: about what one process compiles while another one starts.
 KERNELS_PER_WORKER = 16
 MAX_WORKERS = 8
-# How long the rest of a batch may take in the workers before this process compiles it too, in seconds.
+# How long nothing may come from the workers before this process compiles the rest of a batch too, in seconds.
 PATIENCE = 0.2
 # Worker to parent: how a kernel went.
 DONE, REFUSED, FAILED = b"d", b"r", b"f"
@@ -45,6 +47,24 @@ class Built:
 
     image: bytes
     source: str
+
+
+# What tells of a task that is done: its number and what became of it. Several threads call it.
+Done = Callable[[int, "Built | InternalError"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How kernels of one kind are built.
+
+    ``module`` has a function ``build`` of a task's parts, which raises InternalError, and a function ``greeting``: what
+    a worker says first, so that its code and machine are the parent's. ``each``: kernels for each worker that is
+    started, ``patience``: see above.
+    """
+
+    module: str
+    each: int
+    patience: float
 
 
 @dataclass
@@ -75,22 +95,33 @@ def _heading(nest: Nest, name: str) -> str:
 
 def build_all(nests: Sequence[Nest], names: Sequence[str]) -> list[Built | InternalError]:
     """The kernels of all nests, each a function of its name; in the place of one that cannot be built, the reason."""
-    count = worker_count(len(nests))
-    if count:
-        return _Batch(nests, names).run(count)
-    return [_attempt(nest, name) for nest, name in zip(nests, names, strict=True)]
+    return run_all(list(zip(nests, names, strict=True)), Kind(__name__, KERNELS_PER_WORKER, PATIENCE))
 
 
-def worker_count(kernels: int) -> int:
+def run_all(tasks: Sequence[tuple[Any, ...]], kind: Kind, done: Done | None = None) -> list[Built | InternalError]:
+    """What ``build`` of the kind makes of each task; in the place of one that cannot be built, the reason."""
+    with Stage("compile kernels", len(tasks)) as stage:
+
+        def tell(k: int, result: Built | InternalError) -> None:
+            if done is not None:
+                done(k, result)
+            stage.advance()
+
+        count = worker_count(len(tasks), kind.each)
+        if count:
+            return _Batch(tasks, kind, tell).run(count)
+        found = []
+        for k, task in enumerate(tasks):
+            found.append(_attempt(kind, task))
+            tell(k, found[-1])
+        return found
+
+
+def worker_count(kernels: int, each: int = KERNELS_PER_WORKER) -> int:
     """Workers that pay for so many kernels; none where a script's interpreter is not to be had."""
-    if (
-        kernels < KERNELS_PER_WORKER
-        or "workers" in config.disable
-        or getattr(sys, "frozen", False)
-        or not _is_python(sys.executable)
-    ):
+    if kernels < each or "workers" in config.disable or getattr(sys, "frozen", False) or not _is_python(sys.executable):
         return 0
-    return max(min(thread_count() - 1, kernels // KERNELS_PER_WORKER, MAX_WORKERS), 0)
+    return max(min(thread_count() - 1, kernels // each, MAX_WORKERS), 0)
 
 
 def _is_python(path: str | None) -> bool:
@@ -98,10 +129,10 @@ def _is_python(path: str | None) -> bool:
     return bool(path) and os.path.basename(path or "").lower().startswith(("python", "pypy"))
 
 
-def _attempt(nest: Nest, name: str) -> Built | InternalError:
+def _attempt(kind: Kind, task: tuple[Any, ...]) -> Built | InternalError:
     background.checkpoint()
     try:
-        found = build(nest, name)
+        found: Built = import_module(kind.module).build(*task)
     except InternalError as fault:
         return fault
     counters.here += 1
@@ -111,10 +142,10 @@ def _attempt(nest: Nest, name: str) -> Built | InternalError:
 class _Batch:
     """Kernels being built; the list is taken from both ends."""
 
-    def __init__(self, nests: Sequence[Nest], names: Sequence[str]) -> None:
-        self.nests, self.names = nests, names
+    def __init__(self, tasks: Sequence[tuple[Any, ...]], kind: Kind, done: Done) -> None:
+        self.tasks, self.kind, self.done = tasks, kind, done
         self.results: dict[int, Built | InternalError] = {}
-        self.waiting = deque(range(len(nests)))
+        self.waiting = deque(range(len(tasks)))
         self.changed = threading.Condition()
         self.serving = 0
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -124,7 +155,7 @@ class _Batch:
         try:
             for _ in range(workers):
                 try:
-                    self.processes.append(_start())
+                    self.processes.append(_start(self.kind))
                 except OSError:
                     # No more processes here: what there is will do.
                     break
@@ -133,13 +164,11 @@ class _Batch:
                 thread.start()
                 threads.append(thread)
             while (k := self.take()) is not None:
-                self.results[k] = _attempt(self.nests[k], self.names[k])
+                self.keep(k, _attempt(self.kind, self.tasks[k]))
             self.wait()
-            for k in range(len(self.nests)):
+            for k in range(len(self.tasks)):
                 if k not in self.results:
-                    found = _attempt(self.nests[k], self.names[k])
-                    with self.changed:
-                        self.results.setdefault(k, found)
+                    self.keep(k, _attempt(self.kind, self.tasks[k]))
         finally:
             for process in self.processes:
                 process.kill()
@@ -147,7 +176,17 @@ class _Batch:
                 process.wait()
             for thread in threads:
                 thread.join()
-        return [self.results[k] for k in range(len(self.nests))]
+        return [self.results[k] for k in range(len(self.tasks))]
+
+    def keep(self, k: int, found: Built | InternalError) -> bool:
+        """Note a result, unless there is one already; whether it is the first."""
+        with self.changed:
+            is_first = k not in self.results
+            if is_first:
+                self.results[k] = found
+                self.done(k, found)
+            self.changed.notify_all()
+        return is_first
 
     def take(self) -> int | None:
         try:
@@ -158,8 +197,8 @@ class _Batch:
     def wait(self) -> None:
         """Until all is built, no worker is left, or nothing has come for a while."""
         with self.changed:
-            while len(self.results) < len(self.nests) and self.serving:
-                if not self.changed.wait(PATIENCE):
+            while len(self.results) < len(self.tasks) and self.serving:
+                if not self.changed.wait(self.kind.patience):
                     return
 
     def serve(self, process: subprocess.Popen[bytes]) -> None:
@@ -168,19 +207,15 @@ class _Batch:
         assert requests is not None and answers is not None
         try:
             # Also what else of the worker's start prints may come first: it is no worker of ours then.
-            if receive(answers) == greeting():
+            if receive(answers) == import_module(self.kind.module).greeting():
                 while self.waiting:
                     try:
                         k = self.waiting.pop()
                     except IndexError:
                         break
-                    send(requests, pickle.dumps((self.nests[k], self.names[k]), pickle.HIGHEST_PROTOCOL))
+                    send(requests, pickle.dumps(self.tasks[k], pickle.HIGHEST_PROTOCOL))
                     found = _result(answers)
-                    with self.changed:
-                        if k not in self.results:
-                            self.results[k] = found
-                            counters.workers += isinstance(found, Built)
-                        self.changed.notify_all()
+                    counters.workers += self.keep(k, found) and isinstance(found, Built)
         except (OSError, EOFError, ValueError):
             # It died, or was ended with the batch.
             pass
@@ -206,11 +241,11 @@ def greeting() -> bytes:
     return f"gpujit worker {code_version()} {host_key()}".encode()
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(kind: Kind) -> subprocess.Popen[bytes]:
     """A worker process. Raises OSError."""
     # -c and not the caller's script: whatever that does when imported, it is not imported.
     path = [str(p) for p in sys.path]
-    code = f"import sys; sys.path[:] = {path!r}; from gpujit.kernels.build_worker import main; main()"
+    code = f"import sys; sys.path[:] = {path!r}; from gpujit.kernels.build_worker import main; main({kind.module!r})"
     return subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

@@ -1,30 +1,32 @@
-"""A process that compiles kernels for another one: nests come in on standard input, object files go out."""
+"""A process that compiles kernels for another one: tasks come in on standard input, object files go out."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import sys
+from importlib import import_module
 
-from gpujit.kernels.build import DONE, FAILED, REFUSED, build, greeting, receive, send
+from gpujit.kernels.build import DONE, FAILED, REFUSED, receive, send
 from gpujit.kernels.tile import NotRendered
 from gpujit.support.errors import InternalError
 
 
-def main() -> None:
-    """Serve until the parent closes the pipe or is gone."""
+def main(module: str) -> None:
+    """Build what ``module`` builds (a ``build.Kind``'s) until the parent closes the pipe or is gone."""
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     # Nothing else may write among the answers.
     os.dup2(2, 1)
-    send(answers, greeting())
+    builder = import_module(module)
+    send(answers, builder.greeting())
     while True:
         try:
-            nest, name = pickle.loads(receive(requests))
+            task = pickle.loads(receive(requests))
         except EOFError:
             break
         try:
-            found = build(nest, name)
+            found = builder.build(*task)
         except NotRendered as fault:
             send(answers, REFUSED)
             send(answers, fault.message.encode())

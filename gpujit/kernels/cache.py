@@ -2,8 +2,9 @@
 
 An entry is ``HASH.o``, an object file with a checksum behind it (tools for object files read it as it is), and
 ``HASH.ll``, the tile program and the LLVM IR it was compiled from, for people. A pack, ``HASH.pack``, holds the objects
-of a whole plan, so that a start reads one file; ``HASH.txt`` names what is in it. ``HASH.tune`` is what tuning chose
-for a program and its strides; ``HASH.why`` holds what was measured.
+of a whole plan, so that a start reads one file; ``HASH.txt`` names what is in it. ``HASH.cubin`` is a kernel for one
+kind of GPU, ``HASH.py`` its source (see ``cuda_cache``). ``HASH.tune`` is what tuning chose for a program and its
+strides; ``HASH.why`` holds what was measured.
 
 Files are written under another name and renamed: a reader finds a whole one or none, whatever other processes do. What
 cannot be read, or is damaged, is as good as absent. What cannot be written is given up with one warning.
@@ -44,12 +45,12 @@ _KEPT_SHARE = 0.75
 # Writes between two looks at what other processes have added.
 _WRITES_BETWEEN_SCANS = 64
 _HASH = re.compile(r"[0-9a-f]{64}")
-_FILE = re.compile(r"([0-9a-f]{64})\.(o|ll|pack|txt|tune|why)")
+_FILE = re.compile(r"([0-9a-f]{64})\.(o|ll|cubin|py|pack|txt|tune|why)")
 # In a pack before each object file: its key and its length.
 _PACKED = struct.Struct("<64sQ")
 
-KERNEL, PACK, TUNED = "o", "pack", "tune"
-_SOURCE = {KERNEL: "ll", PACK: "txt", TUNED: "why"}
+KERNEL, PACK, TUNED, CUBIN = "o", "pack", "tune", "cubin"
+_SOURCE = {KERNEL: "ll", PACK: "txt", TUNED: "why", CUBIN: "py"}
 
 
 def seal(image: bytes, label: str = "") -> bytes:
@@ -259,7 +260,7 @@ class Store:
         entries = []
         for key, files in found.items():
             suffixes = {suffix for suffix, _, _ in files}
-            kind = next((k for k in (PACK, TUNED) if suffixes & {k, _SOURCE[k]}), KERNEL)
+            kind = next((k for k in (PACK, TUNED, CUBIN) if suffixes & {k, _SOURCE[k]}), KERNEL)
             used = max(facts.st_mtime for suffix, _, facts in files if suffix == kind or kind not in suffixes)
             size = sum(facts.st_size for _, _, facts in files)
             entries.append(Entry(key, kind, size, used, tuple(sorted(path for _, path, _ in files))))

@@ -17,23 +17,16 @@ from typing import Any
 
 from numba.cuda import compiler as numba_compiler
 from numba.cuda import types as numba_types
+from numba.cuda.cudadrv import nvrtc as numba_nvrtc
 
+from gpujit.kernels.cuda_cache import Compiled as Compiled
 from gpujit.kernels.cuda_launch import load_source
 from gpujit.support.errors import InternalError
 
 # Numba has no description of these for type checkers.
 types: Any = numba_types
 compiler: Any = numba_compiler
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """Machine code for one kind of GPU."""
-
-    # The entry's name has a number of this process in it, so it belongs to the code.
-    name: str
-    cubin: bytes
-    seconds: float
+nvrtc: Any = numba_nvrtc
 
 
 @dataclass(frozen=True)
@@ -70,6 +63,11 @@ def compile_source(
     cubin = library.get_cubin(cc=compute_capability)
     code = getattr(cubin, "code", cubin)
     return Compiled(library._entry_name, bytes(code), time.perf_counter() - started)
+
+
+def supported() -> list[tuple[int, int]]:
+    """The compute capabilities that the toolkit compiles for, the oldest first."""
+    return sorted(nvrtc.get_supported_ccs())
 
 
 def tool(name: str) -> str:

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -57,6 +59,43 @@ class Limits:
     # Threads that keep the whole GPU busy; and elements of a row that are worth a thread when there are fewer rows.
     busy: int = 132 * 2048
     split: int = 8
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many of them those threads keep busy."""
+        return max(self.busy // 2048, 1)
+
+
+# Multiprocessors of the usual GPU of each compute capability.
+_PROCESSORS = {(7, 5): 40, (8, 0): 108, (8, 6): 84, (8, 9): 128, (9, 0): 132, (10, 0): 148, (12, 0): 170}
+
+
+def limits_of(capability: tuple[int, int]) -> Limits:
+    """What plans may use of any GPU of a compute capability, or of the nearest one below that is known.
+
+    Equal for all of them, so that kernels compiled ahead are those that plans ask for.
+    """
+    known = [c for c in _PROCESSORS if c <= capability] or [min(_PROCESSORS)]
+    return replace(Limits(), busy=_PROCESSORS[max(known)] * 2048)
+
+
+_MOST = Limits()
+_limits: ContextVar[Limits] = ContextVar("gpujit_cuda_limits", default=_MOST)
+
+
+def limits_here() -> Limits:
+    """What plans may use of a GPU unless they are told otherwise: of most GPUs, or as ``within`` says."""
+    return _limits.get()
+
+
+@contextmanager
+def within(limits: Limits) -> Iterator[None]:
+    """A block in which ``limits_here`` gives these limits, in the running thread alone."""
+    token = _limits.set(limits)
+    try:
+        yield
+    finally:
+        _limits.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +173,11 @@ class CudaKernel:
         return passes(self.program)
 
     def pointer_name(self, number: int) -> str:
-        """The argument's name: that of the array, with a letter when several point into it."""
+        """The argument's name: that of the array, with letters when several point into it."""
         is_output, array = self.pointers[number]
         same = [k for k, p in enumerate(self.pointers) if p == (is_output, array)]
         name = f"{'o' if is_output else 'a'}{array}"
-        return name if len(same) == 1 else f"{name}{chr(ord('a') + same.index(number))}"
+        return name if len(same) == 1 else name + letters(same.index(number))
 
 
 @dataclass(frozen=True)
@@ -166,12 +205,14 @@ def plan_cuda(
     sizes: Sequence[int],
     params: Sequence[int] = (),
     addresses: Sequence[int] | None = None,
-    limits: Limits = Limits(),
+    limits: Limits | None = None,
 ) -> CudaCall:
     """The kernel for arrays of these strides, in elements, and its arguments.
 
     ``addresses``: those of inputs, then outputs, of which only the alignment matters; aligned ones when None.
+    ``limits``: those of ``limits_here`` when None.
     """
+    limits = limits or limits_here()
     merged = collapse(program, inputs, outputs, sizes, params).with_a_dim
     p, sizes, params, ins, outs = merged.program, merged.sizes, merged.params, merged.inputs, merged.outputs
     found = accesses(p, ins, outs, sizes, params)
@@ -356,6 +397,12 @@ def _arguments(
         places.append(Place(pointer, named[steps], is_wide))
     kept = tuple((is_output, array) for is_output, array, _ in pointers)
     return CudaKernel(p, lane, tile, tuple(places), kept, tuple(names)), values
+
+
+def letters(number: int) -> str:
+    """a, b, ..., z, aa, ab, ... for 0, 1, ..."""
+    first = "" if number < 26 else letters(number // 26 - 1)
+    return first + chr(ord("a") + number % 26)
 
 
 def stride_name(is_store: bool, array: int, dim: int) -> str:

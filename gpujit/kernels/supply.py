@@ -89,11 +89,12 @@ def prepare(nests: Iterable[Nest]) -> None:
         cache.log.warning("kernels could not be made ready: %s", fault.message)
 
 
-def module(text: str, render: Callable[[], str], optimise: int, part: str = "") -> Library:
+def module(text: str, render: Callable[[], str], optimise: int, part: str = "", label: str = "") -> Library:
     """The functions of a module of LLVM IR that ``text`` stands for, from disk or rendered and compiled.
 
     ``text`` must differ whenever the IR would, given the code in ``kernels`` and its folder ``part``. Unlike kernels of
-    nests, it is loaded anew each time. Raises NotRendered, InternalError.
+    nests, it is loaded anew each time. ``label`` is what people are told while it is compiled. Raises
+    NotRendered, InternalError.
     """
     key = cache.key_of(f"module {optimise}\n{text}", host_key(), part)
     # Text with an address in memory says nothing about the code.
@@ -109,7 +110,7 @@ def module(text: str, render: Callable[[], str], optimise: int, part: str = "") 
             return found
     _allow()
     with Stage("compile") as stage:
-        stage.note = f"{text.splitlines()[0][:HEADING]} for {host().cpu}"
+        stage.note = f"{label or text.splitlines()[0][:HEADING]} for {host().cpu}"
         source = render()
         image = compile_ir([source], optimise)
     counters.compiled += 1

@@ -70,6 +70,10 @@ class Lowerer:
         """The code of a graph that belongs to no function (a fork's body, a parsed text)."""
         return _FunctionLowerer(self, graph.name).graph(graph)
 
+    def operator(self, node: Node) -> Callable[..., Any]:
+        """What runs the operator of a node."""
+        return _FunctionLowerer(self, "").kernel(node)
+
 
 class _FunctionLowerer:
     def __init__(self, owner: Lowerer, name: str) -> None:

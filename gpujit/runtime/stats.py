@@ -17,6 +17,9 @@ class PlanStats:
         kept: plans there are.
         pending: plans being made in the background.
         memory: bytes of the arenas that plans keep between calls.
+        captures: CUDA graphs recorded of runs of steps on a GPU.
+        replays: runs of steps that were such a graph.
+        fallbacks: runs of steps on a GPU for which there was none; ``explain`` says why.
     """
 
     hits: int = 0
@@ -26,6 +29,9 @@ class PlanStats:
     kept: int = 0
     pending: int = 0
     memory: int = 0
+    captures: int = 0
+    replays: int = 0
+    fallbacks: int = 0
 
     def __add__(self, other: PlanStats) -> PlanStats:
         """Both together."""

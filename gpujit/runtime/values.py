@@ -14,6 +14,7 @@ from gpujit.ir.dtypes import is_tensor_dtype
 from gpujit.ir.schema import Argument, Schema
 from gpujit.ir.values import (
     Device,
+    DeviceTensor,
     EnumValue,
     Future,
     QTensor,
@@ -35,8 +36,9 @@ _SIMPLE: dict[T.Type, type | tuple[type, ...]] = {
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a run-time value is a tensor: an array, or a quantised or sparse one."""
-    return isinstance(value, (np.ndarray, QTensor, SparseTensor)) or hasattr(value, "__cuda_array_interface__")
+    """Whether a run-time value is a tensor: an array, or a quantised or sparse one, or one on a device."""
+    kinds = (np.ndarray, QTensor, SparseTensor, DeviceTensor)
+    return isinstance(value, kinds) or hasattr(value, "__cuda_array_interface__")
 
 
 def has_type(value: Any, t: T.Type) -> bool:

@@ -25,7 +25,7 @@ from gpujit.static_runtime.steps import NativeStep, Operand, Options, OutStep, S
 
 NATIVE_RUN = "prim::NativeRun"
 # Nodes that only hold what they are given: made where their first reader stands, so that native runs are not cut.
-_HOLDERS = ("prim::ListConstruct", "prim::TupleConstruct")
+HOLDERS = ("prim::ListConstruct", "prim::TupleConstruct")
 
 
 def build(
@@ -37,11 +37,14 @@ def build(
     maker: Maker | None = None,
 ) -> StaticPlan:
     """The plan of a graph for tensors of these strides (in bytes, by the name that ``name_of`` gives a value)."""
-    return _Emit(Decisions(source, programs, lowerer, strides, options, maker)).finish()
+    return Emit(Decisions(source, programs, lowerer, strides, options, maker)).finish()
 
 
-class _Emit:
+class Emit:
     """Makes the static graph and its code from what was decided."""
+
+    # Whether a native step that checks something is the last one of its run.
+    ends_at_checks = True
 
     def __init__(self, build: Decisions) -> None:
         self.build = build
@@ -99,6 +102,7 @@ class _Emit:
             is_straight=not any(n.kind == RETURN for n in self.order),
             made_outputs=self.made_outputs(),
             reads_attributes=any(n.kind == "prim::GetAttr" for n in build.graph.all_nodes()),
+            apart=build.apart,
         )
 
     def steps_of(self, block: Block) -> None:
@@ -110,13 +114,13 @@ class _Emit:
                 continue
             if node in build.natives:
                 self.pending.append(node)
-                if build.natives[node].checks:
+                if build.natives[node].checks and self.ends_at_checks:
                     # What it finds is raised before anything else happens, at the place of this node.
                     self.flush()
             elif node in self.places.views:
                 if any(v in self.wanted and self.slot_of(v) is None for v in node.outputs):
                     self.python(node)
-            elif node.kind in _HOLDERS:
+            elif node.kind in HOLDERS:
                 self.waiting[node.output] = node
             elif node.kind == "prim::GetAttr" and node.inputs[0] in self.new:
                 # No native step writes attributes, or makes objects: it is read before those that still wait to run.
@@ -187,7 +191,7 @@ class _Emit:
             if node in build.natives:
                 # What is neither planned nor constant comes in as an array.
                 found.update(p.root for p in map(self.places.of, build.operands[node]) if p is not None)
-            elif node in self.places.views or node.kind in _HOLDERS:
+            elif node in self.places.views or node.kind in HOLDERS:
                 if any(v in found and self.slot_of(v) is None for v in node.outputs):
                     found.update(node.inputs)
             else:
@@ -254,6 +258,7 @@ class _Emit:
         steps = []
         for node in nodes:
             kernel = self.build.natives[node]
+            assert isinstance(kernel, NativeKernel)
             for words in kernel.rounds or (kernel.words,):
                 steps.append(self.native_step(node, kernel, words, given, made))
         segment = Segment(len(self.segments), steps, self.operand_list(given), self.operand_list(made))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
@@ -24,6 +25,18 @@ from gpujit.kernels.tile import Load, Reduce, Store, TileError, TileProgram
 from gpujit.kernels.tile_build import Builder
 from gpujit.static_runtime.places import Place
 from gpujit.support.errors import InternalError
+
+
+class Step(Protocol):
+    """What a node becomes: a NativeKernel, or a DeviceStep."""
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """Messages of what it may find wrong."""
+
+    @property
+    def overwrites(self) -> tuple[tuple[int, ...], ...]:
+        """For each result the operands that it may be written over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +103,14 @@ def of_group(lowered: Lowered, inputs: Sequence[Place], outputs: Sequence[Place]
 def of_copy(source: Place, target: Place) -> Request | None:
     """What a copy of a tensor asks for."""
     try:
-        return request(_copy_program(source.dtype, len(source.shape)), [source], [target], source.shape)
+        return request(copy_program(source.dtype, len(source.shape)), [source], [target], source.shape)
     except (TileError, RecordError):
         return None
 
 
 @lru_cache(maxsize=256)
-def _copy_program(dtype: np.dtype, rank: int) -> TileProgram:
+def copy_program(dtype: np.dtype, rank: int) -> TileProgram:
+    """A program that copies each element. Raises TileError and RecordError for dtypes that kernels do not take."""
     build = Builder(rank)
     at = [dim(d) for d in range(rank)]
     build.store(build.output(dtype, rank), at, build.load(build.input(dtype, rank), at))

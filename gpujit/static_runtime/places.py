@@ -124,6 +124,10 @@ class Places:
         """Where a tensor lies; None when that is not known."""
         return self._places.get(value)
 
+    def parts_of(self, value: Value) -> list[Place] | None:
+        """Where the tensors of a list lie that a view made; None when that is not known."""
+        return self._lists.get(value)
+
     def _block(self, block: Block) -> None:
         for value in block.params:
             self._own(value)

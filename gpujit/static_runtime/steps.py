@@ -125,6 +125,8 @@ class StaticPlan:
     is_straight: bool
     made_outputs: dict[int, Value] = field(default_factory=dict)
     reads_attributes: bool = False
+    # Why nodes whose result a template reads are steps of their own.
+    apart: dict[Node, str] = field(default_factory=dict)
 
     def constants(self) -> list[np.ndarray]:
         """Arrays that the graph holds."""

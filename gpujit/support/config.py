@@ -77,11 +77,14 @@ class Settings:
     disable: tuple[str, ...] = _switch(
         "GPUJIT_DISABLE",
         (),
-        "parts to turn off, by name: fuser, static, workers, compile (kernels that are new)",
+        "parts to turn off, by name: fuser, static, workers, graphs (on a GPU), compile (kernels that are new)",
         _names,
     )
     autotune: bool = _switch(
-        "GPUJIT_AUTOTUNE", False, "measure several tiles for each new CPU kernel and keep the fastest; takes seconds"
+        "GPUJIT_AUTOTUNE", False, "measure several tiles for each new kernel and keep the fastest; takes seconds"
+    )
+    tf32: bool = _switch(
+        "GPUJIT_TF32", False, "let products on a GPU round float32 numbers to TF32, which has 10 bits of fraction"
     )
     threads: int | None = _switch(
         "GPUJIT_THREADS", None, "threads of fused kernels and plans; by default what affinity and quota allow", _number

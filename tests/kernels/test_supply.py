@@ -210,7 +210,7 @@ FACTORS = range(2, 12)
 
 @pytest.fixture
 def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(build, "worker_count", lambda kernels: int(kernels > 4))
+    monkeypatch.setattr(build, "worker_count", lambda kernels, each: int(kernels > 4))
     yield
     children = f"/proc/self/task/{os.getpid()}/children"
     if os.path.exists(children):
@@ -243,7 +243,7 @@ def after_workers(workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     take = build._Batch.take
 
     def late(self: build._Batch) -> int | None:
-        while self.serving and len(self.waiting) == len(self.nests):
+        while self.serving and len(self.waiting) == len(self.tasks):
             time.sleep(0.001)
         return take(self)
 
@@ -269,7 +269,7 @@ def test_this_process_and_workers_share_the_work(after_workers: None, monkeypatc
 )
 def test_a_worker_that_is_none(workers: None, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    monkeypatch.setattr(build, "_start", lambda: subprocess.Popen([sys.executable, "-c", code], **pipes))
+    monkeypatch.setattr(build, "_start", lambda kind: subprocess.Popen([sys.executable, "-c", code], **pipes))
     check_all()
 
 
@@ -292,13 +292,13 @@ build.receive(os.fdopen(0, "rb"))
 def test_a_worker_that_dies_over_a_kernel(after_workers: None, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
     code = DIES.format(path=[str(ROOT), *sys.path], then=then)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    monkeypatch.setattr(build, "_start", lambda: subprocess.Popen([sys.executable, "-c", code], **pipes))
+    monkeypatch.setattr(build, "_start", lambda kind: subprocess.Popen([sys.executable, "-c", code], **pipes))
     check_all()
     assert asdict(build.counters) == {"here": len(FACTORS), "workers": 0}
 
 
 def test_where_no_process_can_be_started(workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused() -> None:
+    def refused(kind: build.Kind) -> None:
         raise BlockingIOError("Resource temporarily unavailable")
 
     monkeypatch.setattr(build, "_start", refused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from gpujit.kernels.target import host
 from gpujit.kernels.team import alone, caller, team
 from gpujit.support.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from gpujit.kernels.templates.producer import Producer
+
 LINE = 64
 
 # With what renders each.
@@ -20,13 +24,14 @@ _kernels: dict[Hashable, tuple[Library, Callable[[], str]]] = {}
 _lock = threading.Lock()
 
 
-def template_address(key: Hashable, render: Callable[[], str]) -> int:
-    """The address of the kernel known as ``key``, rendered and compiled when it is new."""
-    key = (key, host())
+def template_address(spec: tuple[str, Hashable], render: Callable[[], str]) -> int:
+    """The address of the kernel of a template, by the template's name and what its code follows from; rendered and
+    compiled when it is new."""
+    key = (spec, host())
     with _lock:
         found = _kernels.get(key)
     if found is None:
-        found = supply.module(repr(key), render, TIDY, part="templates"), render
+        found = supply.module(repr(key), render, TIDY, "templates", spec[0]), render
         with _lock:
             found = _kernels.setdefault(key, found)
     return found[0].address("kernel")
@@ -66,8 +71,9 @@ class BoundTemplate:
 
     ``scratch_bytes`` is what each part needs of memory; ``arrays`` names the block's slots for the arrays of a call,
     and ``constants`` gives those that belong to the kernel: packed weights, tables. ``dtypes`` are those of arrays that
-    are not float32. A kernel of several ``rounds`` is run once for each, with these words; all of a round is done
-    before the next begins. Threads may call one at the same time.
+    are not float32; ``producer`` is what makes an operand, if something does. A kernel of several ``rounds`` is run
+    once for each, with these words; all of a round is done before the next begins. Threads may call one at the same
+    time.
     """
 
     def __init__(
@@ -81,8 +87,9 @@ class BoundTemplate:
         is_small: bool = False,
         dtypes: Mapping[str, type] | None = None,
         rounds: Sequence[Mapping[str, int]] = (),
+        producer: Producer | None = None,
     ) -> None:
-        self.address, self.arrays = address, tuple(arrays)
+        self.address, self.arrays, self.producer = address, tuple(arrays), producer
         self.constants = dict(constants or {})
         self.scratch_bytes = -(-scratch_bytes // LINE) * LINE
         self.is_small = is_small

@@ -212,36 +212,46 @@ def _check(op: str, x: Array, output: Sequence[int], rank: int) -> None:
         raise ShapeError(f"{op}: input {shape_text(x.shape)} and output size {list(output)} must be greater than 0")
 
 
+def tables_of(
+    image: Sequence[int], output: Sequence[int], scales: Sequence[float | None], mode: str, align: bool, wide: bool
+) -> list[Table | None]:
+    """The table of each dim, None for one that stays as it is; ``wide``: coordinates are float64."""
+    nearest = mode.startswith("nearest")
+    found: list[Table | None] = []
+    for n, size, scale in zip(image, output, scales, strict=True):
+        if nearest:
+            # Up to this size PyTorch takes another kernel, which computes coordinates in float32 always.
+            small = len(scales) == 2 and output[0] + output[1] <= 128
+            found.append(_nearest_table(n, size, mode == "nearest-exact", scale, wide and not small, small))
+        elif n == size and mode != "cubic":
+            # Whatever scale was given; only cubic looks at it.
+            found.append(None)
+        elif mode == "linear":
+            found.append(_linear_table(n, size, align, scale, wide))
+        elif mode == "cubic":
+            found.append(_cubic_table(n, size, align, scale, wide))
+        else:
+            found.append(_filter_table(n, size, align, scale, wide, mode))
+    return found
+
+
 def resample(
     xp: Any, op: str, x: Array, output: Sequence[int], scales: Sequence[float | None], mode: str, align: bool
 ) -> Array:
     """``x [N, C, *spatial]`` resampled to ``output``; a scale given replaces the ratio of sizes in coordinates."""
     rank = len(scales)
     _check(op, x, output, rank)
-    nearest = mode.startswith("nearest")
-    if not nearest and x.dtype.kind != "f" and x.dtype != np.uint8:
+    if not mode.startswith("nearest") and x.dtype.kind != "f" and x.dtype != np.uint8:
         raise DTypeError(f"{op}: input is {x.dtype}, expected a floating dtype or uint8")
-    fixed = not nearest and x.dtype == np.uint8
-    wide = fixed or x.dtype == np.float64
+    fixed = not mode.startswith("nearest") and x.dtype == np.uint8
+    tables = tables_of(x.shape[2:], output, scales, mode, align, fixed or x.dtype == np.float64)
     y = x
     # The last dim costs most, since its elements are fetched one by one: take it while the others are smallest.
     order = range(rank - 1, -1, -1) if fixed or output[0] >= x.shape[2] else range(rank)
     for axis in order:
-        n, size, scale = x.shape[2 + axis], output[axis], scales[axis]
-        if nearest:
-            # Up to this size PyTorch takes another kernel, which computes coordinates in float32 always.
-            small = rank == 2 and output[0] + output[1] <= 128
-            table = _nearest_table(n, size, mode == "nearest-exact", scale, wide and not small, small)
-        elif n == size and mode != "cubic":
-            # Whatever scale was given; only cubic looks at it.
-            continue
-        elif mode == "linear":
-            table = _linear_table(n, size, align, scale, wide)
-        elif mode == "cubic":
-            table = _cubic_table(n, size, align, scale, wide)
-        else:
-            table = _filter_table(n, size, align, scale, wide, mode)
-        y = (_apply_bytes if fixed else apply_table)(xp, y, 2 + axis, table)
+        table = tables[axis]
+        if table is not None:
+            y = (_apply_bytes if fixed else apply_table)(xp, y, 2 + axis, table)
     return y.copy() if y is x else y
 
 
@@ -278,8 +288,13 @@ def _expand(output: Sequence[int], rank: int) -> Sequence[int]:
     return list(output) * rank if len(output) == 1 else output
 
 
+# By name: how many dims are resampled, in which mode, and whether there is ``align_corners``.
+MODES: dict[str, tuple[int, str, bool]] = {}
+
+
 def _declare(name: str, rank: int, mode: str, aligns: bool) -> None:
     op = f"aten::{name}"
+    MODES[op] = rank, mode, aligns
     align_text = ", bool align_corners" if aligns else ""
     names = ("",) if rank == 1 else ("_d", "_h", "_w")[3 - rank :]
     scale_text = "".join(f", float? scales{s}=None" for s in names)

@@ -1,0 +1,345 @@
+"""Convolutions as steps on a GPU: by a library, or as a matrix product of the images' windows; transposed ones too.
+
+Without a library, windows are written out as columns, some images at a time, unless a filter has one tap. Groups of few
+channels, depthwise ones among them, are a kernel of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from gpujit.ir.graph import Node, Value
+from gpujit.kernels.cuda_steps import StepBuilder
+from gpujit.kernels.cuda_windows import Windows, columns, small_filters, spread_sums, whole_filters
+from gpujit.kernels.launches import Convolution
+from gpujit.passes.nodes import known
+from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
+from gpujit.static_runtime.device_views import (
+    PRODUCT_TYPES,
+    View,
+    copied,
+    copy,
+    multiply,
+    scratch_view,
+    view_of,
+)
+from gpujit.static_runtime.endings import NO_ENDING, Ending
+from gpujit.static_runtime.places import Place
+
+# Bytes of columns written at one time, and taps up to which each has its own code.
+MOST_COLUMNS, MOST_TAPS = 64 << 20, 64
+# Multiplications that take no longer than the launches of a product.
+FEW_PRODUCTS = 1 << 21
+Sizes = tuple[int, ...]
+
+
+class Arguments(NamedTuple):
+    """What a convolution is called with; numbers as they are known."""
+
+    x: Value
+    weights: Value
+    bias: Value
+    stride: Any
+    padding: Any
+    dilation: Any
+    groups: Any
+    transposed: Any = False
+    output_padding: Any = None
+
+
+class Work(NamedTuple):
+    """A convolution of a batch of images, all numbers checked."""
+
+    x: View
+    weights: View
+    bias: View | None
+    out: View
+    windows: Windows
+    # Padding after the images, where it is the same as before.
+    is_symmetric: bool
+    groups: int
+    ending: str
+
+    @property
+    def taps(self) -> Sizes:
+        return self.weights.shape[2:]
+
+
+def device_convolution(
+    node: Node, place_of: PlaceOf, result: Place, ending: Ending = NO_ENDING, has_convolution: bool = False
+) -> MadeStep | None:
+    """The step of a convolution of floating-point images; None for other nodes.
+
+    Of endings only relu is done, and not by a library.
+    """
+    found = _arguments(node)
+    if found is None or result.dtype not in PRODUCT_TYPES or ending.operands or ending.activation not in (None, "relu"):
+        return None
+    has_bias = not (found.bias.is_constant and found.bias.constant() is None)
+    operands = [found.x, found.weights, *([found.bias] if has_bias else [])]
+    places = [p for v in operands if (p := place_of(v)) is not None]
+    if len(places) != len(operands) or any(p.dtype != result.dtype for p in places):
+        return None
+    build = StepBuilder([p.offset for p in places], [result.offset])
+    views = [v for k, p in enumerate(places) if (v := view_of(p, build.operand(k))) is not None]
+    out = view_of(result, build.result())
+    if out is None or len(views) != len(places) or not prod(out.shape) or not all(prod(v.shape) for v in views):
+        return None
+    x, weights = views[:2]
+    if not weights.lies_together or not out.lies_together or any(not v.lies_together for v in views[2:]):
+        return None
+    work = _checked(x, weights, views[2] if has_bias else None, out, found, ending.activation or "")
+    if work is None:
+        return None
+    if found.transposed:
+        done = not work.ending and _transposed(build, work)
+    elif has_convolution and work.is_symmetric:
+        done = not work.ending and _by_library(build, work)
+    elif work.groups > 1 and prod(weights.shape[1:]) <= MOST_TAPS:
+        done = _small(build, work)
+    elif prod(work.out.shape) * prod(weights.shape[1:]) <= FEW_PRODUCTS and not _is_one_product(work):
+        done = _whole(build, work)
+    else:
+        done = _product(build, work)
+    return (build.finish(), operands) if done else None
+
+
+def _checked(x: View, weights: View, bias: View | None, out: View, found: Arguments, ending: str) -> Work | None:
+    """The work; None where the operator raises an error, or its numbers are not known."""
+    rank = len(weights.shape) - 2
+    if rank not in (1, 2, 3) or type(found.groups) is not int or found.groups < 1:
+        return None
+    if len(x.shape) == rank + 1 and len(out.shape) == rank + 1:
+        x, out = (v._replace(shape=(1, *v.shape), steps=(prod(v.shape), *v.steps)) for v in (x, out))
+    if len(x.shape) != rank + 2 or len(out.shape) != rank + 2 or type(found.transposed) is not bool:
+        return None
+    taps, image = weights.shape[2:], x.shape[2:]
+    stride, dilation = _numbers(found.stride, rank, 1), _numbers(found.dilation, rank, 1)
+    if stride is None or dilation is None:
+        return None
+    reach = [(t - 1) * d for t, d in zip(taps, dilation, strict=True)]
+    if found.padding == "valid":
+        before = after = (0,) * rank
+    elif found.padding == "same":
+        before = tuple(r // 2 for r in reach)
+        after = tuple(r - r // 2 for r in reach)
+    else:
+        numbers = _numbers(found.padding, rank, 0)
+        if numbers is None:
+            return None
+        before = after = numbers
+    if found.transposed:
+        more = _numbers(found.output_padding, rank, 0)
+        if more is None:
+            return None
+        wanted = tuple(
+            (n - 1) * s - 2 * p + r + e + 1 for n, s, p, r, e in zip(image, stride, before, reach, more, strict=True)
+        )
+        channels, filters = weights.shape[0], weights.shape[1] * found.groups
+    else:
+        wanted = tuple(
+            (n + p + q - r - 1) // s + 1 for n, p, q, r, s in zip(image, before, after, reach, stride, strict=True)
+        )
+        channels, filters = weights.shape[1] * found.groups, weights.shape[0]
+    if x.shape[1] != channels or filters % found.groups or out.shape != (x.shape[0], filters, *wanted):
+        return None
+    if bias is not None and bias.shape != (filters,):
+        return None
+    windows = Windows(image, stride, before, dilation)
+    return Work(x, weights, bias, out, windows, before == after, found.groups, ending)
+
+
+def _numbers(numbers: Any, rank: int, least: int) -> Sizes | None:
+    if not isinstance(numbers, list) or len(numbers) not in (1, rank):
+        return None
+    if any(type(n) is not int or n < least for n in numbers):
+        return None
+    return tuple(numbers) if len(numbers) == rank else tuple(numbers) * rank
+
+
+# Ways ----------------------------------------------------------------------------------------------------------------
+
+
+def _by_library(build: StepBuilder, work: Work) -> bool:
+    x = work.x if work.x.lies_together else copied(build, work.x)
+    if not x.lies_together:
+        x = _written_out(build, x)
+    bias = None if work.bias is None else work.bias.at
+    build.add(
+        Convolution(
+            x.at,
+            work.weights.at,
+            work.out.at,
+            bias,
+            x.shape,
+            work.weights.shape,
+            work.out.shape,
+            work.windows.stride,
+            work.windows.padding,
+            work.windows.dilation,
+            work.groups,
+            x.dtype,
+        )
+    )
+    return True
+
+
+def _written_out(build: StepBuilder, x: View) -> View:
+    target = scratch_view(build, x.shape, x.dtype)
+    copy(build, x, target)
+    return target
+
+
+def _small(build: StepBuilder, work: Work) -> bool:
+    """Each number of the result as a sum over few taps and channels."""
+    channels = work.weights.shape[1]
+    program = small_filters(work.x.dtype, work.taps, channels, work.bias is not None, work.ending)
+    x, out = work.x.split(1, work.groups), work.out.split(1, work.groups)
+    inputs = [x, work.weights.split(0, work.groups)]
+    if work.bias is not None:
+        inputs.append(work.bias.split(0, work.groups))
+    build.tile(program, [v.laid for v in inputs], [out.laid], out.shape, work.windows.numbers, label="small filters")
+    return True
+
+
+def _whole(build: StepBuilder, work: Work) -> bool:
+    """Each number of the result as a sum that threads share: one launch, but weights are read anew for each pixel."""
+    x, out, weights = work.x.split(1, work.groups), work.out.split(1, work.groups), work.weights.split(0, work.groups)
+    inputs = [x, weights, *([] if work.bias is None else [work.bias.split(0, work.groups)])]
+    program = whole_filters(x.dtype, len(work.taps), work.bias is not None, work.ending)
+    sizes = (*out.shape, *weights.shape[2:])
+    build.tile(program, [v.laid for v in inputs], [out.laid], sizes, work.windows.numbers, label="whole filters")
+    return True
+
+
+def _is_plain(work: Work) -> bool:
+    """Whether filters have one tap, so that pixels are columns as they are."""
+    is_same = all(t == 1 for t in work.taps) and work.out.shape[2:] == work.x.shape[2:]
+    return is_same and not any(work.windows.padding) and all(s == 1 for s in work.windows.stride)
+
+
+def _is_one_product(work: Work) -> bool:
+    """Whether a product is all there is to do."""
+    return work.bias is None and _is_plain(work) and _is_flat(work.x)
+
+
+def _product(build: StepBuilder, work: Work) -> bool:
+    """Filters times columns of pixels, for some images at a time."""
+    x, out = work.x, work.out
+    images, filters, places = out.shape[0], out.shape[1], prod(out.shape[2:])
+    depth = prod(work.weights.shape[1:])
+    rank = len(work.taps)
+    # (groups, numbers of a window, filters): the weights turned, so that pixels are rows and filters columns.
+    each = filters // work.groups
+    right = work.weights._replace(shape=(work.groups, depth, each), steps=(each * depth, 1, depth))
+    beta = 0.0
+    if work.bias is not None:
+        # A library adds a bias along the columns of row-major results only, which these are not.
+        spread = work.bias._replace(shape=(filters, *[1] * rank), steps=(1, *[0] * rank))
+        copy(build, spread, out)
+        beta = 1.0
+    is_plain = _is_plain(work)
+    if is_plain:
+        x = x if _is_flat(x) else _written_out(build, x)
+        at_once, step = images, (x.steps[0], x.steps[1])
+    else:
+        needed = work.groups * depth * places
+        at_once = max(1, min(images, MOST_COLUMNS // (needed * x.dtype.itemsize)))
+        kept = scratch_view(build, (at_once, x.shape[1], *work.taps, *out.shape[2:]), x.dtype)
+        step = (needed, places)
+    for first in range(0, images, at_once):
+        count = min(at_once, images - first)
+        source, target = x.part(0, first, count), out.part(0, first, count)
+        if not is_plain:
+            wanted = kept.part(0, 0, count)
+            build.tile(
+                columns(x.dtype, rank),
+                [source.laid],
+                [wanted.laid],
+                wanted.shape,
+                work.windows.numbers,
+                label="columns",
+            )
+            source = wanted
+        left = View(source.at, (count, work.groups, places, depth), (step[0], depth * step[1], 1, step[1]), x.dtype)
+        result = View(
+            target.at, (count, work.groups, places, each), (filters * places, each * places, 1, places), x.dtype
+        )
+        if not multiply(build, left, right, result, 1.0, beta, None, work.ending):
+            return False
+    return True
+
+
+def _is_flat(x: View) -> bool:
+    """Whether the pixels of each channel lie together."""
+    return x._replace(shape=x.shape[2:], steps=x.steps[2:]).lies_together
+
+
+def _transposed(build: StepBuilder, work: Work) -> bool:
+    """What each pixel puts on its window, as a product; then the sums of what windows put on each pixel."""
+    x, out, groups = work.x, work.out, work.groups
+    taps = work.taps
+    channels, each = x.shape[1] // groups, work.weights.shape[1]
+    if prod(taps) > MOST_TAPS:
+        return False
+    x = x if _is_flat(x) else _written_out(build, x)
+    pixels, wide = prod(x.shape[2:]), each * prod(taps)
+    kept = scratch_view(build, (x.shape[0], out.shape[1], *taps, *x.shape[2:]), x.dtype)
+    left = View(
+        x.at, (x.shape[0], groups, pixels, channels), (x.steps[0], channels * x.steps[1], 1, x.steps[1]), x.dtype
+    )
+    right = work.weights._replace(shape=(groups, channels, wide), steps=(channels * wide, wide, 1))
+    result = View(
+        kept.at, (x.shape[0], groups, pixels, wide), (groups * wide * pixels, wide * pixels, 1, pixels), x.dtype
+    )
+    if not multiply(build, left, right, result):
+        return False
+    inputs = [kept.laid, *([] if work.bias is None else [work.bias.laid])]
+    windows = work.windows._replace(image=x.shape[2:])
+    build.tile(
+        spread_sums(x.dtype, taps, work.bias is not None),
+        inputs,
+        [out.laid],
+        out.shape,
+        windows.numbers,
+        label="spread sums",
+    )
+    return True
+
+
+# Operators ------------------------------------------------------------------------------------------------------------
+
+
+def _arguments(node: Node) -> Arguments | None:
+    name = None if node.schema is None else node.schema.full_name
+    reader = _READERS.get(name or "")
+    return None if reader is None else reader(node.inputs)
+
+
+def _plain(inputs: Sequence[Value]) -> Arguments:
+    x, w, bias, *numbers = inputs
+    return Arguments(x, w, bias, *map(known, numbers))
+
+
+def _general(inputs: Sequence[Value]) -> Arguments:
+    x, w, bias, *numbers = inputs[:9]
+    stride, padding, dilation, transposed, output_padding, groups = map(known, numbers)
+    return Arguments(x, w, bias, stride, padding, dilation, groups, transposed, output_padding)
+
+
+def _turned(inputs: Sequence[Value]) -> Arguments:
+    x, w, bias, *numbers = inputs
+    stride, padding, output_padding, groups, dilation = map(known, numbers)
+    return Arguments(x, w, bias, stride, padding, dilation, groups, True, output_padding)
+
+
+_READERS = {
+    **{f"aten::conv{rank}d{padding}": _plain for rank in (1, 2, 3) for padding in ("", ".padding")},
+    "aten::_convolution_mode": _plain,
+    **{f"aten::{name}": _general for name in ("convolution", "_convolution", "_convolution.deprecated")},
+    "aten::conv_transpose1d": _turned,
+    "aten::conv_transpose2d.input": _turned,
+    "aten::conv_transpose3d.input": _turned,
+}
