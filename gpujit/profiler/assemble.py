@@ -187,7 +187,7 @@ def planned_profile(
     )
 
 
-def interpreted_profile(
+def unplanned_profile(
     *,
     file: str,
     method: str,
@@ -199,8 +199,9 @@ def interpreted_profile(
     graphs: tuple[GraphText, ...] = (),
     phases: tuple[Phase, ...] = (),
     steady: Times | None = None,
+    runner: str = "interpreter",
 ) -> Profile:
-    """The profile of calls that were left to the interpreter: each is one step."""
+    """The profile of calls whose steps are not told apart: each is one row."""
     times = Times.of([(c.end - c.start) / 1e9 for c in calls if not c.failed] or [0.0])
     begin = calls[0].start if calls else 0
     kept = [c for c in calls if not c.failed][:MAX_EVENTS]
@@ -210,12 +211,12 @@ def interpreted_profile(
         inputs=inputs,
         versions=versions(),
         machine=machine,
-        runner="interpreter",
+        runner=runner,
         reason=reason,
         phases=phases,
         steady=steady or times,
         watched=times,
-        steps=(whole_call(times),),
+        steps=(whole_call(times, runner),),
         groups=(),
         refusals=(),
         graphs=graphs,

@@ -19,9 +19,9 @@ from gpujit.profiler.assemble import (
     Timings,
     arena_timings,
     difference,
-    interpreted_profile,
     kernels_asked,
     planned_profile,
+    unplanned_profile,
 )
 from gpujit.profiler.data import Profile
 from gpujit.profiler.files import save_json
@@ -38,6 +38,8 @@ from gpujit.support.config import current
 from gpujit.support.errors import ArgumentError
 from gpujit.support.watch import Watch, entering, running
 
+# Why there are no steps, where a device runs them.
+ON_DEVICE = "steps on {} are not timed one by one; its calls are, until their results are on the device"
 # Calls that a profile is made of; of later ones the number is told.
 MAX_CALLS = 100_000
 # Calls that are all seen, before some may be passed over; at most so many in a row are. The share of the time that
@@ -242,7 +244,7 @@ class Profiler:
             if (k >= len(planned) or planned[k][0] > call.end) and not call.failed:
                 by_name.setdefault((call.name, id(_root(call.target))), []).append(call)
         return [
-            interpreted_profile(
+            unplanned_profile(
                 file=_file(calls[0].target),
                 method=name,
                 reason=_why(calls[0].target),
@@ -251,6 +253,7 @@ class Profiler:
                 machine=machine(self._ceilings),
                 cache=self._asked,
                 graphs=_graphs_of(calls[0].target),
+                runner="interpreter" if device_of(calls[0].target) is None else "device",
             )
             for (name, _), calls in by_name.items()
         ]
@@ -338,12 +341,20 @@ def _file(target: Any) -> str:
 
 
 def _why(target: Any) -> str:
+    device = device_of(target)
+    if device is not None:
+        return ON_DEVICE.format(device.name)
     reasons = [r for e in _executors(target) for r in e.reasons()]
     if reasons:
         return "; ".join(dict.fromkeys(reasons))
     if isinstance(target, (ScriptModule, ScriptMethod)) and target._program.optimised is None:
         return "gpujit.optimize_for_inference was not called"
     return "no plan was there yet"
+
+
+def device_of(target: Any) -> Any:
+    """The device that a module was moved to; None for the CPU."""
+    return getattr(getattr(target, "_program", None), "device", None)
 
 
 def _graphs_of(target: Any) -> tuple[Any, ...]:
