@@ -6,7 +6,7 @@ INPUTs are given as to ``gpujit run``; without a FILE it is examples/classifier.
 
 - off: what a call pays for being able to be profiled: two look-ups.
 - on: calls in a block of ``gpujit.profile()`` against calls outside of it, and every call seen, as ``profile_module``
-  sees them.
+  sees them. Set GPUJIT_THREADS=1: the processor time of the calling thread is taken, which other work leaves alone.
 - sum: the rows of a profile added up, against the call.
 - fused, unfused: what the profile says of the whole plan, against what the plan's own benchmark says; and what the
   groups save, each by itself, added up, against what the whole saves.
@@ -18,8 +18,8 @@ import argparse
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
-from time import perf_counter
+from statistics import median, quantiles
+from time import thread_time
 from timeit import timeit
 from typing import Any
 
@@ -33,31 +33,32 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "classifier.pt"
 
 
 def seconds(call: Callable[[], Any], count: int) -> float:
-    """Seconds of one of so many calls."""
-    start = perf_counter()
+    """Seconds of this thread's processor time for one of so many calls."""
+    start = thread_time()
     for _ in range(count):
         call()
-    return (perf_counter() - start) / count
+    return (thread_time() - start) / count
 
 
 def overhead(call: Callable[[], Any], rounds: int, calls: int, samples: bool) -> tuple[float, float]:
-    """The median call outside, and how many times as long it takes in a profiled block: the median of the rounds."""
+    """A call outside, and how many times as long it takes in a profiled block.
+
+    Of the rounds, in which both take turns, the first quartile counts: other work on the machine only adds to them.
+    """
     profiler = Profiler(ceilings=False, samples=samples)
     with profiler.again():
         seconds(call, 30)
-    off, ratios = [], []
+    found: dict[str, list[float]] = {"off": [], "on": []}
     for k in range(rounds):
-        found = {}
         for side in ("off", "on") if k % 2 else ("on", "off"):
             call()
             if side == "off":
-                found[side] = seconds(call, calls)
+                found[side].append(seconds(call, calls))
                 continue
             with profiler.again():
-                found[side] = seconds(call, calls)
-        off.append(found["off"])
-        ratios.append(found["on"] / found["off"])
-    return median(off), median(ratios)
+                found[side].append(seconds(call, calls))
+    off, on = (quantiles(found[side], n=4)[0] for side in ("off", "on"))
+    return off, on / off
 
 
 def looking_up() -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from gpujit.profiler.data import (
     GraphText,
     GroupProfile,
     Kernels,
+    KernelSource,
     Machine,
     Phase,
     Profile,
@@ -35,9 +36,9 @@ from gpujit.profiler.places import cut, place_of
 from gpujit.profiler.sources import Sources
 from gpujit.profiler.steps import Described, describe, is_view, timed, whole_call
 from gpujit.runtime.executor import Executor, Plan
-from gpujit.static_runtime.clock import Taken
+from gpujit.static_runtime.clock import Span, Taken
 from gpujit.static_runtime.module import PlannedGraph
-from gpujit.static_runtime.report import memory_report
+from gpujit.static_runtime.report import MemoryReport, memory_report
 from gpujit.static_runtime.run import TimedArena
 from gpujit.static_runtime.tiers import Tier
 
@@ -98,13 +99,50 @@ def inputs_of(executor: Executor, values: Sequence[Any]) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True)
+class Timings:
+    """What was taken down of a graph's runs, by a processor's clock or events on a device, and what their steps are.
+
+    All times are nanoseconds of ``time.perf_counter_ns``; who has another clock shifts them.
+    Args:
+        described: the steps, whose times are still to come.
+        taken: the times of each run.
+        spans: the steps of all runs, for the timeline.
+        track: on which of its lines they go: "steps" or "gpu".
+        memory: None where it is not planned.
+    """
+
+    described: Sequence[Described]
+    taken: Taken
+    spans: Iterable[Span]
+    track: str = "steps"
+    runner: str = "static"
+    refusals: tuple[Refusal, ...] = ()
+    graphs: tuple[GraphText, ...] = ()
+    kernels: tuple[KernelSource, ...] = ()
+    memory: MemoryReport | None = None
+
+
+def arena_timings(executor: Executor | None, plan: Plan | None, runner: PlannedGraph, arena: TimedArena) -> Timings:
+    """What an arena has taken down of the runs of a planned graph."""
+    reasons = {r.node: r.reason for r in plan.fused.refusals} if plan is not None else {}
+    sources = Sources()
+    return Timings(
+        describe(runner, arena.plan, reasons, sources),
+        arena.recorder.taken(),
+        arena.recorder.spans(),
+        refusals=tuple(_refusals(plan, runner.tiers(reasons, arena.plan))),
+        graphs=tuple(_graphs(executor, plan, arena)),
+        kernels=sources.all(),
+        memory=memory_report(arena.plan, 1),
+    )
+
+
 def planned_profile(
+    timings: Timings,
     *,
     file: str,
-    executor: Executor | None,
-    plan: Plan | None,
-    runner: PlannedGraph,
-    arena: TimedArena,
+    method: str,
     calls: Sequence[Call],
     inputs: tuple[Tensor, ...],
     machine: Machine,
@@ -112,49 +150,44 @@ def planned_profile(
     phases: tuple[Phase, ...] = (),
     steady: Times | None = None,
     lost: int = 0,
-) -> tuple[Profile, list[Described]]:
-    """The profile of a planned graph whose runs an arena has taken down, and its steps for who measures more of them.
+) -> Profile:
+    """The profile of a graph whose runs were taken down.
 
     Args:
         calls: in which the runs happened.
         steady: calls that nobody watched; those watched stand for them when there are none.
-        lost: runs besides the arena's.
+        lost: runs besides those taken down.
     """
-    taken = arena.recorder.taken()
-    reasons = {r.node: r.reason for r in plan.fused.refusals} if plan is not None else {}
-    sources = Sources()
-    described = describe(runner, arena.plan, reasons, sources)
+    taken, described = timings.taken, timings.described
     around, whole = _around(taken, calls)
     steps, number = timed(described, taken, around, machine)
-    tiers = runner.tiers(reasons, arena.plan)
     grouped = [(d, steps[number[d.number]]) for d in described if d.number in number and d.step.group is not None]
-    events, dropped = _events(arena, calls, steps, number)
+    events, dropped = _events(timings, calls, steps, number)
     watched = Times.of(whole.tolist())
-    profile = Profile(
+    return Profile(
         file=cut(file),
-        method=cut("" if executor is None else executor.function.name),
+        method=cut(method),
         inputs=inputs,
         versions=versions(),
         machine=machine,
-        runner="static",
+        runner=timings.runner,
         reason="",
         phases=phases,
         steady=steady or watched,
         watched=watched,
         steps=tuple(steps),
         groups=tuple(_group(d, step) for d, step in grouped),
-        refusals=tuple(_refusals(plan, tiers)),
-        graphs=tuple(_graphs(executor, plan, arena)),
-        kernels=sources.all(),
+        refusals=timings.refusals,
+        graphs=timings.graphs,
+        kernels=timings.kernels,
         cache=cache,
-        memory=memory_report(arena.plan, 1),
+        memory=timings.memory,
         events=events,
         dropped=dropped + lost + taken.lost,
     )
-    return profile, described
 
 
-def interpreted_profile(
+def unplanned_profile(
     *,
     file: str,
     method: str,
@@ -166,8 +199,9 @@ def interpreted_profile(
     graphs: tuple[GraphText, ...] = (),
     phases: tuple[Phase, ...] = (),
     steady: Times | None = None,
+    runner: str = "interpreter",
 ) -> Profile:
-    """The profile of calls that were left to the interpreter: each is one step."""
+    """The profile of calls whose steps are not told apart: each is one row."""
     times = Times.of([(c.end - c.start) / 1e9 for c in calls if not c.failed] or [0.0])
     begin = calls[0].start if calls else 0
     kept = [c for c in calls if not c.failed][:MAX_EVENTS]
@@ -177,12 +211,12 @@ def interpreted_profile(
         inputs=inputs,
         versions=versions(),
         machine=machine,
-        runner="interpreter",
+        runner=runner,
         reason=reason,
         phases=phases,
         steady=steady or times,
         watched=times,
-        steps=(whole_call(times),),
+        steps=(whole_call(times, runner),),
         groups=(),
         refusals=(),
         graphs=graphs,
@@ -255,23 +289,21 @@ def _graphs(executor: Executor | None, plan: Plan | None, arena: TimedArena) -> 
 
 
 def _events(
-    arena: TimedArena, calls: Sequence[Call], steps: Sequence[StepProfile], number: dict[int, int]
+    timings: Timings, calls: Sequence[Call], steps: Sequence[StepProfile], number: dict[int, int]
 ) -> tuple[tuple[Event, ...], int]:
     """Calls and the steps in them, from the first one on, and how many were left out."""
-    runs = arena.recorder.runs
-    begin = min([c.start for c in calls[:1]] + [r[0] for r in runs[:1]], default=0)
+    starts = [*(c.start for c in calls[:1]), *timings.taken.runs[:1, 0].tolist()]
+    begin = min(starts, default=0)
     found: list[Event] = []
     total = len(calls)
-    starts = np.array([c.start for c in calls], np.float64)
+    places = np.array([c.start for c in calls], np.float64)
     for k, call in enumerate(calls[:MAX_EVENTS]):
         found.append(Event(call.name, "calls", (call.start - begin) / 1e9, (call.end - call.start) / 1e9, k))
-    for span in arena.recorder.spans():
+    for span in timings.spans:
         total += 1
-        if len(found) >= MAX_EVENTS:
-            continue
         at = number.get(span.number)
-        if at is not None:
-            of = max(int(np.searchsorted(starts, span.start, "right")) - 1, 0)
+        if len(found) < MAX_EVENTS and at is not None:
+            of = max(int(np.searchsorted(places, span.start, "right")) - 1, 0)
             seconds = max(span.end - span.start, 0.0) / 1e9
-            found.append(Event(steps[at].label, "steps", (span.start - begin) / 1e9, seconds, of, at))
+            found.append(Event(steps[at].label, timings.track, (span.start - begin) / 1e9, seconds, of, at))
     return tuple(found), max(0, total - len(found)) if total > MAX_EVENTS else 0

@@ -16,10 +16,12 @@ from typing import Any
 from gpujit.modules import ScriptMethod, ScriptModule
 from gpujit.profiler.assemble import (
     Call,
+    Timings,
+    arena_timings,
     difference,
-    interpreted_profile,
     kernels_asked,
     planned_profile,
+    unplanned_profile,
 )
 from gpujit.profiler.data import Profile
 from gpujit.profiler.files import save_json
@@ -36,11 +38,13 @@ from gpujit.support.config import current
 from gpujit.support.errors import ArgumentError
 from gpujit.support.watch import Watch, entering, running
 
+# Why there are no steps, where a device runs them.
+ON_DEVICE = "steps on {} are not timed one by one; its calls are, until their results are on the device"
 # Calls that a profile is made of; of later ones the number is told.
 MAX_CALLS = 100_000
 # Calls that are all seen, before some may be passed over; at most so many in a row are. The share of the time that
 # seeing the others may cost.
-ALL_SEEN, MOST_SKIPPED, MOST = 20, 2000, 0.003
+ALL_SEEN, MOST_SKIPPED, MOST = 20, 2000, 0.001
 now = perf_counter_ns
 set_entering, reset_entering, set_running, reset_running = entering.set, entering.reset, running.set, running.reset
 
@@ -62,6 +66,7 @@ class Profiler:
         self._ceilings, self._samples = ceilings, samples
         self._arenas: dict[PlannedGraph, list[TimedArena]] = {}
         self._idle: dict[PlannedGraph, list[TimedArena]] = {}
+        self._devices: dict[Any, Callable[[], Timings]] = {}
         self._token: Token[Watch | None] | None = None
         self._is_used = self._is_going_on = False
         self._thread = 0
@@ -149,6 +154,10 @@ class Profiler:
         """See Watch."""
         self._idle[graph].append(arena)
 
+    def on_device(self, graph: Any, timings: Callable[[], Timings]) -> None:
+        """See Watch."""
+        self._devices[graph] = timings
+
     # Afterwards
 
     @property
@@ -186,37 +195,43 @@ class Profiler:
         if self._token is not None:
             raise ArgumentError("a profile is there after its block")
         found = []
-        all_calls = self.calls
         planned: list[tuple[float, float]] = []
         for runner in self._arenas:
             arenas = self.arenas(runner)
-            if not arenas:
-                continue
-            arena = arenas[0]
-            others = sum(len(a.recorder.runs) for a in arenas[1:])
-            planned += [run for a in arenas for run in a.recorder.runs]
-            owner = self._owner(runner)
-            executor, plan = owner if owner is not None else (None, None)
-            # With as many threads as its plans have.
-            with nullcontext() if executor is None else executor.settings():
-                profile, _ = planned_profile(
-                    file=_file(self._target_of(arena)),
-                    executor=executor,
-                    plan=plan,
-                    runner=runner,
-                    arena=arena,
-                    calls=all_calls,
-                    inputs=() if plan is None else specialised_inputs(plan),
-                    machine=machine(self._ceilings),
-                    cache=self._asked,
-                    lost=others,
-                )
-            found.append(profile)
-        found += self._interpreted(all_calls, planned)
+            if arenas:
+                others = sum(len(a.recorder.runs) for a in arenas[1:])
+                planned += [run for a in arenas for run in a.recorder.runs]
+                executor, plan = self._owner(runner)
+                # With as many threads as its plans have.
+                with nullcontext() if executor is None else executor.settings():
+                    timings = arena_timings(executor, plan, runner, arenas[0])
+                    found.append(self._planned(executor, plan, timings, others))
+        for graph, times in self._devices.items():
+            timings = times()
+            planned += [(start, end) for start, end in timings.taken.runs.tolist()]
+            if len(timings.taken.runs):
+                found.append(self._planned(*self._owner(graph), timings, 0))
+        found += self._interpreted(self.calls, planned)
         # The times are in the profiles now.
         self._arenas.clear()
         self._idle.clear()
+        self._devices.clear()
         return tuple(found)
+
+    def _planned(self, executor: Executor | None, plan: Plan | None, timings: Timings, others: int) -> Profile:
+        """The profile of a graph that ran, of whose runs ``others`` are not in the timings."""
+        first = float(timings.taken.runs[0, 0]) if len(timings.taken.runs) else 0.0
+        target = next((t for t, start, end, _ in self._each() if start <= first <= end), None)
+        return planned_profile(
+            timings,
+            file=_file(target),
+            method="" if executor is None else executor.function.name,
+            calls=self.calls,
+            inputs=() if plan is None else specialised_inputs(plan),
+            machine=machine(self._ceilings),
+            cache=self._asked,
+            lost=others,
+        )
 
     def _interpreted(self, calls_made: list[Call], planned: list[tuple[float, float]]) -> list[Profile]:
         """Profiles of calls in which no planned graph ran."""
@@ -229,7 +244,7 @@ class Profiler:
             if (k >= len(planned) or planned[k][0] > call.end) and not call.failed:
                 by_name.setdefault((call.name, id(_root(call.target))), []).append(call)
         return [
-            interpreted_profile(
+            unplanned_profile(
                 file=_file(calls[0].target),
                 method=name,
                 reason=_why(calls[0].target),
@@ -238,22 +253,19 @@ class Profiler:
                 machine=machine(self._ceilings),
                 cache=self._asked,
                 graphs=_graphs_of(calls[0].target),
+                runner="interpreter" if device_of(calls[0].target) is None else "device",
             )
             for (name, _), calls in by_name.items()
         ]
 
-    def _owner(self, runner: PlannedGraph) -> tuple[Executor, Plan] | None:
-        """The executor and plan that a planned graph belongs to."""
+    def _owner(self, runner: Any) -> tuple[Executor | None, Plan | None]:
+        """The executor and plan that a graph belongs to, where they are known."""
         for target in {id(_root(t)): t for t, *_ in self._each()}.values():
             for executor in _executors(target):
                 for plan in executor.plans():
                     if plan.runner is runner:
                         return executor, plan
-        return None
-
-    def _target_of(self, arena: TimedArena) -> Any:
-        start = arena.recorder.runs[0][0]
-        return next((t for t, begin, end, _ in self._each() if begin <= start <= end), None)
+        return None, None
 
     def as_json(self) -> dict[str, Any]:
         """All profiles, and how many calls there were, in types that JSON has."""
@@ -329,12 +341,20 @@ def _file(target: Any) -> str:
 
 
 def _why(target: Any) -> str:
+    device = device_of(target)
+    if device is not None:
+        return ON_DEVICE.format(device.name)
     reasons = [r for e in _executors(target) for r in e.reasons()]
     if reasons:
         return "; ".join(dict.fromkeys(reasons))
     if isinstance(target, (ScriptModule, ScriptMethod)) and target._program.optimised is None:
         return "gpujit.optimize_for_inference was not called"
     return "no plan was there yet"
+
+
+def device_of(target: Any) -> Any:
+    """The device that a module was moved to; None for the CPU."""
+    return getattr(getattr(target, "_program", None), "device", None)
 
 
 def _graphs_of(target: Any) -> tuple[Any, ...]:

@@ -14,13 +14,14 @@ import numpy as np
 from gpujit.inference import optimize_for_inference
 from gpujit.modules import ScriptMethod, ScriptModule
 from gpujit.profiler.assemble import (
+    arena_timings,
     difference,
     inputs_of,
-    interpreted_profile,
     kernels_asked,
     planned_profile,
+    unplanned_profile,
 )
-from gpujit.profiler.collect import Profiler
+from gpujit.profiler.collect import ON_DEVICE, Profiler, device_of
 from gpujit.profiler.data import Kernels, Phase, Profile, Ratio, Times
 from gpujit.profiler.graphs import graph_text
 from gpujit.profiler.groups import measured, pairs_of
@@ -101,7 +102,7 @@ class _Session:
             raise ArgumentError(f"the module has no method {method!r}; it has {', '.join(sorted(methods))}")
         self.plain = module
         self.method = method
-        if module._program.optimised is None:
+        if module._program.optimised is None and module._program.device is None:
             others = None if method == "forward" else [method]
             with self.phase("optimise"):
                 self.module = optimize_for_inference(module, others, threads=threads)
@@ -113,6 +114,8 @@ class _Session:
         self.executor: Executor = self.module._program.executor(self.function)
         values = bind_arguments(self.function.schema, args, kwargs, skip=1)
         self.values = [self.module._object, *values]
+        # Plans are made for tensors that lie there, which calls alone put there.
+        self.device = device_of(self.module)
 
     @contextmanager
     def phase(self, name: str, note: Callable[[], str] = str) -> Iterator[None]:
@@ -139,7 +142,10 @@ class _Session:
     def _run(self, rounds: int, *, unfused: bool, groups: bool, interpreted: bool, ceilings: bool) -> Profile:
         before = kernels_asked()
         with self.phase("plan", lambda: _kernels_note(difference(kernels_asked(), before))):
-            self.executor.plan_for(self.values)
+            if self.device is None:
+                self.executor.plan_for(self.values)
+            else:
+                self.call()
         asked = difference(kernels_asked(), before)
         with self.phase("first call"):
             self.call()
@@ -153,7 +159,7 @@ class _Session:
             # With as many threads as the plan has.
             here = machine(ceilings)
         # Warming up may have changed what the plan assumed.
-        plan = self.executor.plan_for(self.values)
+        plan = self.executor.plan_for(self.values) if self.device is None else None
         runner = None if plan is None else plan.runner
         arenas = profiler.arenas(runner) if isinstance(runner, PlannedGraph) else []
         common: dict[str, Any] = {
@@ -165,24 +171,28 @@ class _Session:
             "phases": tuple(self.phases),
             "steady": steady,
         }
+        if self.device is not None:
+            there = ON_DEVICE.format(self.device.name)
+            graphs = (graph_text("frozen", self.function.graph),)
+            name = self.function.name
+            return unplanned_profile(method=name, reason=there, graphs=graphs, runner="device", **common)
         if plan is None or not isinstance(runner, PlannedGraph) or not arenas:
             reason = "; ".join(self.executor.reasons()) or "its memory is not planned"
             graphs = (graph_text("frozen", self.function.graph),)
-            profile = interpreted_profile(method=self.function.name, reason=reason, graphs=graphs, **common)
+            profile = unplanned_profile(method=self.function.name, reason=reason, graphs=graphs, **common)
             lowerer = self.module._program.lowerer
             code = plan.code if plan is not None and plan.code is not None else lowerer.code(self.function)
             profile = with_steps(profile, Interpreter(lowerer), code, self.values, rounds, here)
             return self.with_interpreter(profile, rounds, interpreted)
         with self.executor.settings():
-            profile, described = planned_profile(
-                executor=self.executor, plan=plan, runner=runner, arena=arenas[0], **common
-            )
+            timings = arena_timings(self.executor, plan, runner, arenas[0])
+            profile = planned_profile(timings, method=self.function.name, **common)
             if unfused:
                 profile = self.against_unfused(profile, plan, runner, rounds)
             if groups and profile.groups:
                 names = arenas[0].plan.names
                 lowerer = Lowerer(np, self.module._program.lowerer.rules)
-                pairs = pairs_of(described, plan, lowerer, runner.options, self.values, names)
+                pairs = pairs_of(timings.described, plan, lowerer, runner.options, self.values, names)
                 profile = replace(profile, groups=measured(pairs, profile.groups, rounds))
         return self.with_interpreter(profile, rounds, interpreted)
 

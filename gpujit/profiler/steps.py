@@ -226,9 +226,10 @@ def timed(
     return [replace(step, number=k) for k, step in enumerate(found)], place
 
 
-def whole_call(times: Times) -> StepProfile:
-    """The only row of what is not planned."""
-    return replace(row("interpreted call", tier="interpreter", kind=""), seconds=times)
+def whole_call(times: Times, runner: str = "interpreter") -> StepProfile:
+    """The only row of a call whose steps are not told apart."""
+    label = "interpreted call" if runner == "interpreter" else f"call on a {runner}"
+    return replace(row(label, tier=runner, kind=""), seconds=times)
 
 
 def _row(label: str, seconds: np.ndarray) -> StepProfile:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Steps shown of a profile, the longest first.
 MOST_STEPS, MOST_GROUPS = 25, 15
+# What runs a call, where no memory is planned.
+WHERE = {"interpreter": "the interpreter", "device": "a device"}
 # Columns where there is no terminal.
 WIDTH = 160
 
@@ -41,7 +43,7 @@ def _head(profile: Profile) -> list[str]:
     names = ", ".join(f"{t.name} {t.text}" for t in profile.inputs)
     lines = [f"{safe(profile.file)}  {safe(profile.method)}({safe(names)})"]
     if profile.runner != "static":
-        lines.append(f"runs on the interpreter: {safe(profile.reason)}")
+        lines.append(f"runs on {WHERE.get(profile.runner, 'something else')}: {safe(profile.reason)}")
     if profile.phases:
         lines.append("; ".join(f"{p.name} {time_text(p.seconds)}{_note(p.note)}" for p in profile.phases))
     lines.append(f"a call takes {_spread(profile.steady)}, {_spread(profile.watched)} while steps are timed")

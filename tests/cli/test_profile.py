@@ -26,7 +26,8 @@ def ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main(["profile", *arguments])
+    # On a busy machine there is progress to tell.
+    code = main(["profile", "--quiet", *arguments])
     out, err = capsys.readouterr()
     return code, out, err
 
