@@ -77,6 +77,17 @@ def edged(dtype: np.dtype, rank: int, dims: tuple[int, ...], mode: str) -> TileP
     return builder.finish()
 
 
+@lru_cache(maxsize=64)
+def taken(dtype: np.dtype, rank: int, d: int) -> TileProgram:
+    """The elements whose places along a dim are in the second input, int64 and within the tensor."""
+    builder = Builder(rank)
+    x, places = builder.input(dtype, rank), builder.input(INT64, 1)
+    at: list[Index] = [dim(k) for k in range(rank)]
+    at[d] = value(builder.load(places, [dim(d)]))
+    builder.store(builder.output(dtype, rank), [dim(k) for k in range(rank)], builder.load(x, at))
+    return builder.finish()
+
+
 @lru_cache(maxsize=32)
 def gated(dtype: np.dtype, rank: int) -> TileProgram:
     """The first tensor times the sigmoid of the second."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpujit.kernels import cuda_split
 from gpujit.kernels.cuda_split import Array, slices_of, split
 from gpujit.kernels.cuda_tile import CudaCall, CudaKernel, Limits, limits_here, plan_cuda
 from gpujit.kernels.cuda_values import checks_of
@@ -115,6 +116,11 @@ class StepBuilder:
         self._constants.append(np.ascontiguousarray(array))
         return Address(len(self._arrays) + len(self._constants) - 1)
 
+    def check(self, message: str) -> Address:
+        """The flag that a kernel sets when a check of its own fails."""
+        self._checks.append(message)
+        return Address(FLAGS, 4 * (len(self._checks) - 1))
+
     def add(self, call: Call) -> None:
         """One more call."""
         self._calls.append(call)
@@ -139,10 +145,12 @@ class StepBuilder:
     ) -> None:
         """Launches that run a program: one, or more where rows are few and long. Raises NotRendered."""
         limits = limits or limits_here()
-        call = _planned(program, inputs, outputs, sizes, params, limits)
-        merged = collapse(program, [x.steps for x in inputs], [x.steps for x in outputs], sizes).with_a_dim
-        slices = slices_of(call, merged.sizes, limits.multiprocessors)
-        if slices == 1:
+        merged = None
+        if program.rows and prod(sizes) >= cuda_split.LONG:
+            merged = collapse(program, [x.steps for x in inputs], [x.steps for x in outputs], sizes).with_a_dim
+            call = _planned(program, inputs, outputs, sizes, params, limits)
+            slices = slices_of(call, merged.sizes, limits.multiprocessors)
+        if merged is None or slices == 1:
             self._one(program, inputs, outputs, sizes, params, label, limits)
             return
         parts, scratch = split(merged, params, slices)

@@ -15,7 +15,7 @@ DRIVERS = "https://www.nvidia.com/drivers"
 # What NVIDIA's compilers of CUDA 13 make code for at least.
 LEAST_CAPABILITY = (7, 5)
 # Packages by the names they are imported by.
-PACKAGES = {"cupy": "cupy", "cuda.core": "cuda-core"}
+PACKAGES = {"cupy": "cupy", "cuda.core": "cuda-core", "numba_cuda": "numba-cuda"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,11 @@ class CupyDevice:
 
     def upload(self, address: int, array: np.ndarray, stream: Handle) -> None:
         """See GpuDevice."""
-        kind = cupy.cuda.runtime.memcpyHostToDevice
-        cupy.cuda.runtime.memcpyAsync(address, array.ctypes.data, array.nbytes, kind, stream.ptr)
+        runtime, source = cupy.cuda.runtime, array.ctypes.data
+        runtime.memcpyAsync(address, source, array.nbytes, runtime.memcpyHostToDevice, stream.ptr)
+        if runtime.pointerGetAttributes(source).type:
+            # Memory that CUDA knows is read later; all other was copied aside.
+            stream.synchronize()
 
     def download(self, address: int, array: np.ndarray, stream: Handle) -> None:
         """See GpuDevice."""
@@ -255,7 +258,10 @@ class CupyDevice:
 
     def synchronise(self, stream: Handle) -> None:
         """See GpuDevice."""
-        stream.synchronize()
+        try:
+            stream.synchronize()
+        except _CudaError:
+            self._device.synchronize()
 
     def begin_capture(self) -> Handle:
         """See GpuDevice."""

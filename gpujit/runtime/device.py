@@ -32,6 +32,8 @@ Handle = Any
 At = Callable[[int], int]
 # Puts one call on a stream.
 Call = Callable[[Handle], None]
+# The code of DeviceErrors that say why a function has no plan, and runs on the host.
+NO_PLAN = "no-plan"
 # Every allocation begins at a multiple of this.
 ALIGN = 256
 
@@ -119,7 +121,7 @@ class GpuDevice(Protocol):
         """Have what comes to a stream wait for what another stream has so far."""
 
     def synchronise(self, stream: Handle) -> None:
-        """Wait for all work of a stream."""
+        """Wait for all work of a stream, or of the device when the stream was destroyed."""
 
     def begin_capture(self) -> Handle:
         """A stream whose work is recorded, not done."""
@@ -153,12 +155,27 @@ def no_memory(device: GpuDevice, fault: OutOfMemory, what: str) -> DeviceError:
 # ------------------------------------------------------------------------------------------------------------- tensors
 
 
+# What gives memory back that is kept for later calls; each says whether there was any.
+reclaimers: list[Callable[[GpuDevice], bool]] = []
+
+
+def allocate(device: GpuDevice, nbytes: int, what: str) -> Memory:
+    """Memory for ``what``. Raises DeviceError when there is none, even after what is kept was given back."""
+    try:
+        return device.allocate(nbytes)
+    except OutOfMemory as fault:
+        given_back = [reclaim(device) for reclaim in reclaimers]
+        if not any(given_back):
+            raise no_memory(device, fault, what) from None
+    try:
+        return device.allocate(nbytes)
+    except OutOfMemory as fault:
+        raise no_memory(device, fault, what) from None
+
+
 def new_tensor(device: GpuDevice, shape: tuple[int, ...], dtype: np.dtype) -> DeviceTensor:
     """A new contiguous tensor. Raises DeviceError when there is no memory for it."""
-    try:
-        memory = device.allocate(prod(shape) * dtype.itemsize)
-    except OutOfMemory as fault:
-        raise no_memory(device, fault, f"a tensor {dtype}{list(shape)}") from None
+    memory = allocate(device, prod(shape) * dtype.itemsize, f"a tensor {dtype}{list(shape)}")
     return DeviceTensor(memory.address, shape, contiguous(shape, dtype), dtype, memory)
 
 

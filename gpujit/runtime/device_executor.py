@@ -18,12 +18,13 @@ from gpujit.passes.inline import inlined
 from gpujit.passes.nodes import constant_before, insert_op, replace_node
 from gpujit.passes.peephole.device import on_device
 from gpujit.runtime import bytecode as bc
-from gpujit.runtime.device import GpuDevice, mapped, require_process, to_device, to_host
+from gpujit.runtime.device import NO_PLAN, GpuDevice, mapped, require_process, to_device, to_host
 from gpujit.runtime.executor import Executor, Plan, Planner
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import Targets
 from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.vm import Interpreter
+from gpujit.support.errors import DeviceError, GpujitError
 
 # Moves to a device that is not named.
 _TO_DEVICES = ("aten::cuda", "aten::cpu")
@@ -54,6 +55,8 @@ class DeviceExecutor(Executor):
         self._interpreter = Interpreter(Lowerer(np, rules))
         self._code: bc.Code | None = None
         self._writes: bool | None = None
+        # What is wrong with the device itself.
+        self._broken: DeviceError | None = None
 
     def __call__(self, values: list[Any], out: Targets | None = None) -> Any:
         """The function's result for run-time values, the object first: tensors are DeviceTensors.
@@ -66,6 +69,8 @@ class DeviceExecutor(Executor):
 
     def _call(self, values: list[Any]) -> Any:
         plan = self.plan_for([*values[: self._first], *mapped(values[self._first :], DeviceTensor, _stand_in)])
+        if plan is None and self._broken is not None:
+            raise DeviceError(self._broken.message, code=self._broken.code)
         if plan is None:
             self.counters.interpreted += 1
             return self._on_host(self.interpret, values)
@@ -73,6 +78,11 @@ class DeviceExecutor(Executor):
             if plan.runner is None:
                 return self._on_host(lambda host: self._run(plan, host, None), values)
             return plan.runner.run(values)
+
+    def _give_up(self, key: Any, fault: GpujitError) -> None:
+        if isinstance(fault, DeviceError) and fault.code != NO_PLAN:
+            self._broken = fault
+        super()._give_up(key, fault)
 
     def _on_host(self, call: Callable[[list[Any]], Any], values: list[Any]) -> Any:
         """What a function on host arrays makes, on the device; what it writes into its operands, it writes there."""

@@ -44,6 +44,7 @@ class Decisions:
     ) -> None:
         self.options, self.lowerer, self.maker = options, lowerer, maker
         self.graph, nodes = copied(source)
+        self.rewrite()
         self.names = name_values(self.graph)
         self.programs = {nodes[n]: low for n, low in programs.items() if n in nodes}
         self.fallback = {nodes[n]: step for n, step in lowerer.fused.items() if n in nodes}
@@ -60,6 +61,9 @@ class Decisions:
         self.merged: dict[Value, Value] = {}
         self.offset: dict[Value, int] = {}
         self.decide()
+
+    def rewrite(self) -> None:
+        """Write out nodes of the graph that steps can be had for only then."""
 
     def decide(self) -> None:
         """Fill in everything."""
@@ -171,21 +175,28 @@ class Decisions:
 
     def ended(self, first: Node, node: Node, read: Place, ending: Ending) -> Made | None:
         """The step that does what two nodes do, at the place of the second; None when it cannot."""
-        kernel, whole = self.natives.get(first), self.places.of(read.root)
-        if first.block is not node.block:
+        kernel, place = self.natives.get(first), self.joined(first, node, read)
+        if self.maker is None or place is None:
             return None
-        is_template = isinstance(kernel, NativeKernel) and isinstance(kernel.owner, BoundTemplate)
-        if self.maker is None or not is_template or whole is None:
+        if not isinstance(kernel, NativeKernel) or not isinstance(kernel.owner, BoundTemplate):
             return None
         residual = None if ending.residual is None else self.places.of(ending.residual)
-        if not self.is_whole(read) or not self.is_read_by(read.root, node):
-            return None
         if residual is not None and residual.root is read.root:
+            return None
+        made = self.maker(first, self.places.of, place, ending)
+        return None if made is None or self.placed(made[1]) is None else made
+
+    def joined(self, first: Node, node: Node, read: Place) -> Place | None:
+        """The result of two nodes in one step, as the first one has it, at the place of the second one's, which alone
+        reads all of it; None when they stay apart."""
+        whole = self.places.of(read.root)
+        if first.block is not node.block or first not in self.natives or whole is None:
+            return None
+        if not self.is_whole(read) or not self.is_read_by(read.root, node):
             return None
         if any(self.alias.is_written_between(v, first, node) for v in self.operands[first]):
             return None
-        made = self.maker(first, self.places.of, Place(node.output, 0, whole.strides, whole.shape, whole.dtype), ending)
-        return None if made is None or self.placed(made[1]) is None else made
+        return Place(node.output, 0, whole.strides, whole.shape, whole.dtype)
 
     def is_read_by(self, value: Value, node: Node) -> bool:
         """Whether only this node reads a value, itself or through views."""

@@ -20,7 +20,8 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels.launches import Convolution, DeviceKernel, DeviceStep, Gemm, Launch
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.runtime import bytecode as bc
-from gpujit.runtime.device import ALIGN
+from gpujit.runtime.device import ALIGN, NO_PLAN
+from gpujit.runtime.explain import label_of
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.build import NATIVE_RUN, Emit
 from gpujit.static_runtime.device_decide import DeviceDecisions
@@ -103,7 +104,8 @@ class DevicePlan:
     """Everything about one graph on one device that all its runtimes share.
 
     A runtime's memory is one block of ``size`` bytes: the arena, then the places of kept tensors, flags and scratch.
-    ``inputs`` are the graph's inputs with a place; ``host`` the nodes that run on the host, with the reason.
+    ``inputs`` are the graph's inputs with a place; ``host`` the nodes that run on the host, with the reason; ``labels``
+    say what steps do that are those of two nodes.
     """
 
     graph: Graph
@@ -121,6 +123,7 @@ class DevicePlan:
     names: dict[Value, str]
     steps: dict[Node, DeviceStep]
     host: dict[Node, str]
+    labels: dict[Node, str]
     separate: int
     planned: int
     overwritten: int
@@ -171,7 +174,8 @@ class _DeviceEmit(Emit):
         code = found.code
         elsewhere = [code.kinds[i] for i, item in enumerate(code.instructions) if item[0] in _ELSEWHERE]
         if elsewhere:
-            raise DeviceError(f"it calls what is only known when it runs ({elsewhere[0]}), which the host does")
+            text = f"it calls what is only known when it runs ({elsewhere[0]}), which the host does"
+            raise DeviceError(text, code=NO_PLAN)
         flags = self.room(4 * max(self.checks, 1))
         scratch = self.room(self.scratch)
         nodes = [n for n in build.order if n.kind != RETURN]
@@ -190,6 +194,7 @@ class _DeviceEmit(Emit):
             kinds=build.kinds,
             names=build.names,
             steps=self.device_steps,
+            labels={n: f"{label_of(first)}+{label_of(n).rpartition('::')[2]}" for first, n in build.ended_by.items()},
             host={n: build.refusals.get(n, "") for n in nodes if build.kinds[n] == "interpreter"},
             separate=found.separate,
             planned=len(found.values),

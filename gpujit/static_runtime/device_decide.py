@@ -11,14 +11,18 @@ from collections.abc import Collection, Mapping
 from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node, Value
-from gpujit.kernels.launches import DeviceKernel, DeviceStep, Launch
+from gpujit.ir.printer import SUBGRAPH
+from gpujit.kernels.launches import DeviceKernel, DeviceStep, Gemm, Launch
 from gpujit.kernels.tile import TileError
 from gpujit.passes.analysis.effects import entry_of, is_pure
+from gpujit.passes.decompose.einsum import write_out_einsum
+from gpujit.runtime.device import NO_PLAN
 from gpujit.runtime.explain import label_of
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.decide import Decisions
 from gpujit.static_runtime.device_makers import device_step
-from gpujit.static_runtime.device_tiles import copy_step, group_step
+from gpujit.static_runtime.device_tiles import converts, copy_step, group_step
+from gpujit.static_runtime.endings import Ending
 from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import Place, contiguous, facts_of
 from gpujit.static_runtime.steps import Options
@@ -46,13 +50,20 @@ class DeviceDecisions(Decisions):
     ) -> None:
         self.refusals: dict[Node, str] = {}
         self.has_convolution, self.refused = has_convolution, refused
+        # Nodes that are done in the step of another one.
+        self.ended_by: dict[Node, Node] = {}
         super().__init__(source, programs, lowerer, {}, options, None)
+
+    def rewrite(self) -> None:
+        """Products by ``einsum`` become views and products that are steps."""
+        write_out_einsum(self.graph)
 
     def classify(self) -> None:
         """Fill ``natives``, ``kinds`` and ``refusals``."""
         for value in self.graph.inputs:
             if facts_of(value) is not None and self.alias.is_written(value):
-                raise DeviceError(f"it writes into its input {value.name or '?'!r}, which operators on the host do")
+                text = f"it writes into its input {value.name or '?'!r}, which operators on the host do"
+                raise DeviceError(text, code=NO_PLAN)
         for node in self.order:
             if node in self.places.views:
                 self.kinds[node] = "view"
@@ -66,14 +77,43 @@ class DeviceDecisions(Decisions):
             if node.inputs[0].node not in self.natives:
                 del self.natives[node], self.operands[node]
                 self.refusals[node] = "what it writes over is on the host"
+        self.put_relus()
         for node in self.order:
             self.kinds.setdefault(node, "native" if node in self.natives else "interpreter")
+
+    def put_relus(self) -> None:
+        """Have products end with the relu that alone reads them: its node becomes the step of both."""
+        for node in [n for n in self.order if n in self.natives and _is_relu(n)]:
+            read = self.places.of(node.inputs[0])
+            if read is None or read.root.node not in self.natives:
+                continue
+            first = read.root.node
+            place = self.joined(first, node, read)
+            kernel = self.natives[first]
+            if (
+                place is None
+                or not isinstance(kernel, DeviceStep)
+                or not any(isinstance(c, Gemm) for c in kernel.calls)
+            ):
+                continue
+            made = device_step(first, self.places.of, place, Ending("relu"), self.has_convolution)
+            if made is None or self.placed(made[1]) is None or not self.is_to_be_had(made[0]):
+                continue
+            self.natives[node], self.operands[node] = made
+            self.ended_by[first] = node
+            del self.natives[first], self.operands[first]
+        self.order = [n for n in self.order if n not in self.ended_by]
+        self.position = {n: i for i, n in enumerate(self.order)}
+
+    def is_to_be_had(self, step: DeviceStep) -> bool:
+        """Whether all its kernels can be compiled, as far as is known."""
+        return not any(isinstance(c, Launch) and c.kernel in self.refused for c in step.calls)
 
     def step(self, node: Node) -> DeviceStep | None:
         """The step of a node, with ``operands`` then; None, with its reason in ``refusals``."""
         found = self.found_step(node)
         if isinstance(found, DeviceStep):
-            if not any(isinstance(c, Launch) and c.kernel in self.refused for c in found.calls):
+            if self.is_to_be_had(found):
                 return found
             found = "its kernel cannot be compiled"
         self.operands.pop(node, None)
@@ -126,7 +166,8 @@ class DeviceDecisions(Decisions):
             return "it may take quantised tensors"
         if op.form != "functional" or not is_pure(node):
             return "it does more than to compute its result"
-        if op.may_alias or op.kind in ("view", "prim"):
+        is_shared = op.may_alias or op.kind in ("view", "prim")
+        if is_shared and not converts(node, self.places.of, result):
             return "its result may share an operand's memory"
         if "fuser" in config.disable:
             return "the switch 'disable' turns kernels off"
@@ -139,3 +180,10 @@ class DeviceDecisions(Decisions):
             return f"no kernel takes it for {operands or 'no operands'}"
         self.operands[node] = found[1]
         return found[0]
+
+
+def _is_relu(node: Node) -> bool:
+    """Whether a node, or all that is in a group, is one relu."""
+    inner = node.attributes.get(SUBGRAPH)
+    nodes = [n for n in inner.nodes if n.kind != "prim::Constant"] if isinstance(inner, Graph) else [node]
+    return len(nodes) == 1 and nodes[0].kind == "aten::relu" and len(node.inputs) == 1

@@ -10,6 +10,7 @@ from gpujit.static_runtime.device_convolutions import device_convolution
 from gpujit.static_runtime.device_moves import device_move
 from gpujit.static_runtime.device_pools import device_pooling
 from gpujit.static_runtime.device_products import device_product
+from gpujit.static_runtime.device_puts import device_put
 from gpujit.static_runtime.device_recurrent import device_recurrent
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf, single_step
 from gpujit.static_runtime.endings import NO_ENDING, Ending
@@ -21,6 +22,7 @@ MAKERS: tuple[Callable[[Node, PlaceOf, Place], MadeStep | None], ...] = (
     device_attention,
     device_recurrent,
     device_move,
+    device_put,
     single_step,
 )
 

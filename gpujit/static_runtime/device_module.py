@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any
+from weakref import WeakSet
 
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node
 from gpujit.kernels.cuda_autotune import measuring
 from gpujit.kernels.cuda_tile import within
 from gpujit.kernels.launches import DeviceKernel, Gemm, Launch
-from gpujit.runtime.device import GpuDevice, require_process
+from gpujit.runtime.device import GpuDevice, reclaimers, require_process
 from gpujit.runtime.executor import Planner
 from gpujit.runtime.explain import line
 from gpujit.runtime.lower import Lowerer
@@ -23,7 +24,6 @@ from gpujit.static_runtime.device_build import DevicePlan, build_device
 from gpujit.static_runtime.device_run import DeviceArena, DeviceStats
 from gpujit.static_runtime.device_timer import DeviceTimer
 from gpujit.static_runtime.device_weights import Weights
-from gpujit.static_runtime.idle import Idle, pool
 from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import facts_of
 from gpujit.static_runtime.steps import Options
@@ -35,6 +35,7 @@ _PLUMBING = tuple(
 )
 
 _weights: dict[str, Weights] = {}
+_graphs: WeakSet[DeviceGraph] = WeakSet()
 _lock = threading.Lock()
 
 
@@ -45,6 +46,19 @@ def weights_on(device: GpuDevice) -> Weights:
         if found is None or found.device is not device:
             found = _weights[device.name] = Weights(device)
         return found
+
+
+def _give_back(device: GpuDevice) -> bool:
+    """Drop the runtimes between two runs of all plans on a device; whether there were any."""
+    found = False
+    for graph in list(_graphs):
+        if graph.device is device and graph._idle:
+            found = True
+            graph._idle.clear()
+    return found
+
+
+reclaimers.append(_give_back)
 
 
 def device_planner(device: GpuDevice, options: Options = Options()) -> Planner:  # noqa: B008  # it is frozen
@@ -76,8 +90,9 @@ class DeviceGraph:
         self.stats = DeviceStats()
         self._programs, self._lowerer = programs, lowerer
         self._plan: DevicePlan | None = None
-        self._idle: list[DeviceArena] | Idle[DeviceArena] = []
+        self._idle: list[DeviceArena] = []
         self._lock = threading.Lock()
+        _graphs.add(self)
 
     def prepare(self, values: Sequence[Any]) -> None:
         """Make the plan. Raises DeviceError when the graph has none, with the reason."""
@@ -88,7 +103,6 @@ class DeviceGraph:
         with self._lock:
             if self._plan is None:
                 self._plan = self._make()
-                self._idle = pool(self._plan.size)
             return self._plan
 
     def _make(self) -> DevicePlan:
@@ -117,10 +131,10 @@ class DeviceGraph:
             runtime = self._idle.pop()
         except IndexError:
             runtime = DeviceArena(plan, self.device, weights_on(self.device), self.stats)
-        try:
-            return runtime.run(values)
-        finally:
-            self._idle.append(runtime)
+        # One whose run failed is not used again: nobody knows what of it was done.
+        result = runtime.run(values)
+        self._idle.append(runtime)
+        return result
 
     def nbytes(self) -> int:
         """Bytes of device memory kept between runs, without weights."""
@@ -148,7 +162,7 @@ class DeviceGraph:
         for node in plan.order:
             if node.kind != RETURN:
                 refusal = why.get(plan.names.get(node.outputs[0], ""), "") if node.outputs else ""
-                lines.append(line(*_tier(node, plan, refusal), node))
+                lines.append(line(*_tier(node, plan, refusal), node, plan.labels.get(node, "")))
         return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpujit.ir.dtypes import FLOAT64
 from gpujit.ir.graph import Node
-from gpujit.kernels.cuda_moves import EDGES, edged, gated, resampled, takes
+from gpujit.kernels.cuda_moves import EDGES, edged, gated, resampled, taken, takes
 from gpujit.kernels.cuda_steps import StepBuilder
 from gpujit.kernels.cuda_windows import Windows, columns, computed
 from gpujit.ops.families.layers.resample import MODES, tables_of
@@ -205,6 +205,33 @@ def _slice_scatter(build: StepBuilder, node: Node, views: list[View], out: View)
     return True
 
 
+def _repeat(build: StepBuilder, node: Node, views: list[View], out: View) -> bool:
+    """Each element as often as a constant says; how often must be known, as the result's shape depends on it."""
+    (x,) = views
+    if node.schema is None or node.schema.full_name != "aten::repeat_interleave.self_Tensor":
+        return False
+    repeats, d = node.inputs[1], known(node.inputs[2])
+    if not repeats.is_constant or repeats.constant().ndim > 1:
+        return False
+    if d is None:
+        if not x.lies_together:
+            return False
+        d, x = 0, x._replace(shape=(prod(x.shape),), steps=(1,))
+    rank = len(x.shape)
+    if type(d) is not int or not -rank <= d < rank or len(out.shape) != rank:
+        return False
+    d %= rank
+    times = repeats.constant()
+    if times.size not in (1, x.shape[d]) or (times < 0).any():
+        return False
+    places = np.repeat(np.arange(x.shape[d]), times)
+    if out.shape != (*x.shape[:d], len(places), *x.shape[d + 1 :]):
+        return False
+    index = View(build.constant(places), places.shape, (1,), places.dtype)
+    build.tile(taken(x.dtype, rank, d), [x.laid, index.laid], [out.laid], out.shape, label="repeat")
+    return True
+
+
 def _gate(build: StepBuilder, node: Node, views: list[View], out: View) -> bool:
     (x,) = views
     d, rank = known(node.inputs[1]), len(out.shape)
@@ -231,5 +258,6 @@ _OPERATORS: dict[str, tuple[Make, int]] = {
     "aten::im2col": (_columns, 1),
     "aten::select_scatter": (_select_scatter, 2),
     "aten::slice_scatter": (_slice_scatter, 2),
+    "aten::repeat_interleave": (_repeat, 1),
     "aten::glu": (_gate, 1),
 }

@@ -24,12 +24,11 @@ from gpujit.runtime.device import (
     GpuDevice,
     Handle,
     Memory,
-    OutOfMemory,
+    allocate,
     contiguous,
     contiguous_copy,
     mapped,
     new_tensor,
-    no_memory,
     to_device,
     to_host,
 )
@@ -82,10 +81,7 @@ class DeviceArena:
 
     def __init__(self, plan: DevicePlan, device: GpuDevice, weights: Weights, stats: DeviceStats) -> None:
         self.plan, self.device, self.stats = plan, device, stats
-        try:
-            self.block = device.allocate(max(plan.size, 1))
-        except OutOfMemory as fault:
-            raise no_memory(device, fault, f"a plan of {len(plan.steps)} steps") from None
+        self.block = allocate(device, max(plan.size, 1), f"a plan of {len(plan.steps)} steps")
         self.base = self.block.address
         self.workspace = self._workspace()
         # The stream of the last run; and whether it is another than that which the memory was made for.
@@ -106,17 +102,14 @@ class DeviceArena:
     def __del__(self) -> None:
         if getattr(self, "_has_moved", False):
             # Memory is given back in the order of the stream that it was made for.
-            with suppress(DeviceError):
+            with suppress(DeviceError), self.device.here():
                 self.device.synchronise(self.stream)
 
     def _workspace(self) -> Memory | None:
         """What libraries work in. Raises DeviceError when there is no memory for it."""
         if not self.plan.needs_workspace or not self.device.workspace:
             return None
-        try:
-            return self.device.allocate(self.device.workspace)
-        except OutOfMemory as fault:
-            raise no_memory(self.device, fault, "libraries to work in") from None
+        return allocate(self.device, self.device.workspace, "libraries to work in")
 
     @property
     def nbytes(self) -> int:
@@ -208,7 +201,7 @@ class DeviceArena:
         return found if step.is_list or len(found) > 1 else found[0]
 
     def check(self, step: CheckStep) -> None:
-        """Raise the first message whose flag a kernel set. All flags are zero again then."""
+        """Raise the first message whose flag a kernel set; who runs this drops the runtime then."""
         flags = self.flags
         if flags is None:
             plan = self.plan
@@ -216,7 +209,6 @@ class DeviceArena:
             self.device.download(self.base + plan.flags, flags, self.stream)
         for k, message in enumerate(step.messages):
             if flags[step.first_check + k]:
-                self.device.zero(self.base + self.plan.flags, 4 * self.plan.checks, self.stream)
                 raise OpError(message)
 
     # Binding the code

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
 
 from gpujit.fuser.errors import NotFused
 from gpujit.fuser.facts import Facts
 from gpujit.fuser.lower import Lowered, lower
+from gpujit.ir import scalar
 from gpujit.ir.graph import Node, Value
 from gpujit.ir.scalar import RecordError
 from gpujit.kernels.cuda_autotune import limits_for
 from gpujit.kernels.cuda_steps import step_of
+from gpujit.kernels.index import dim
 from gpujit.kernels.launches import DeviceStep
 from gpujit.kernels.tile import NotRendered, TileError, TileProgram
+from gpujit.kernels.tile_build import Builder
 from gpujit.passes.analysis.effects import entry_of, has_own_effect
 from gpujit.static_runtime.native import copy_program, overwritten
 from gpujit.static_runtime.places import Place
@@ -67,11 +73,45 @@ def copy_step(source: Place, target: Place) -> DeviceStep | None:
     return program_step(program, [source], [target], source.shape, (), "copy")
 
 
+def converts(node: Node, place_of: PlaceOf, result: Place) -> bool:
+    """Whether an operator that may return its operand makes a new tensor here, of another dtype."""
+    op = entry_of(node)
+    if op is None or op.scalar is None or not node.inputs or len(node.outputs) != 1:
+        # Without a body: bits seen as another type, parts of complex numbers.
+        return False
+    place = place_of(node.inputs[0])
+    return place is not None and place.shape == result.shape and place.dtype != result.dtype
+
+
+def _converted(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None:
+    place = place_of(node.inputs[0])
+    if place is None:
+        return None
+    try:
+        program = cast_program(place.dtype, result.dtype, len(result.shape))
+    except (TileError, RecordError):
+        return None
+    step = program_step(program, [place], [result], result.shape, (), "cast")
+    return None if step is None else (step, node.inputs[:1])
+
+
+@lru_cache(maxsize=256)
+def cast_program(source: np.dtype, target: np.dtype, rank: int) -> TileProgram:
+    """A program that converts each element. Raises TileError and RecordError for dtypes that kernels do not take."""
+    build = Builder(rank)
+    at = [dim(d) for d in range(rank)]
+    x = build.load(build.input(source, rank), at)
+    build.store(build.output(target, rank), at, scalar.cast(x, target))
+    return build.finish()
+
+
 def single_step(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None:
     """The step of an operator that is a group of its own: pointwise, over rows, or one that moves elements."""
     op = entry_of(node)
-    if op is None or op.kind == "view" or has_own_effect(node):
+    if op is None or has_own_effect(node):
         return None
+    if op.kind == "view":
+        return _converted(node, place_of, result) if converts(node, place_of, result) else None
     facts = Facts()
     try:
         # What no index map or expression says is refused here, and not looked at when it is lowered.

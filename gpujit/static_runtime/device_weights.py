@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.runtime.device import ALIGN, GpuDevice, Handle, OutOfMemory, no_memory
+from gpujit.runtime.device import ALIGN, GpuDevice, Handle, allocate
 
 
 class Weight:
@@ -21,10 +21,8 @@ class Weight:
         first = array.__array_interface__["data"][0] - low if array.size else 0
         # The first element lies where addresses are aligned, whatever comes before it.
         room = -(-first // ALIGN) * ALIGN
-        try:
-            self.memory = device.allocate(room - first + high - low + 1)
-        except OutOfMemory as fault:
-            raise no_memory(device, fault, f"a weight {array.dtype}{list(array.shape)}") from None
+        nbytes = room - first + high - low + 1
+        self.memory = allocate(device, nbytes, f"a weight {array.dtype}{list(array.shape)}")
         self.address = self.memory.address + room
         self.nbytes = high - low
         if array.size:

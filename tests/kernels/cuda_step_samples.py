@@ -47,6 +47,7 @@ STEPS: dict[str, tuple[str, list[Any]]] = {
     "bilinear": ("aten::upsample_bilinear2d.vec", [empty(1, 64, 28, 28), [56, 56], False, None]),
     "nearest_half": ("aten::upsample_nearest2d.vec", [empty(1, 64, 28, 28, dtype=FLOAT16), None, [2.0, 2.0]]),
     "reflection": ("aten::reflection_pad2d", [empty(1, 64, 28, 28), [1, 1, 1, 1]]),
+    "index_put": ("aten::index_put", [empty(64, 64, 64), [np.zeros(8, np.int64)] * 2, empty(8, 64), False]),
     "softmax_split": ("aten::softmax.int", [empty(4, 1 << 20), -1, None]),
     "mean_split": ("aten::mean.dim", [empty(1 << 22, 3), [0], False, None]),
     "attention": _attention(FLOAT32, 64),

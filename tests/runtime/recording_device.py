@@ -59,6 +59,8 @@ class RecordingDevice(HostBacked):
         self.destroyed: set[int] = set()
         # Allocations above so many bytes fail; and captures end so.
         self.most_bytes = 1 << 40
+        # Allocations fail beyond so many bytes in all.
+        self.capacity = 1 << 40
         self.capture_fault = ""
         self.refused: set[str] = set()
         self._recorded: list[Callable[[], None]] | None = None
@@ -72,6 +74,10 @@ class RecordingDevice(HostBacked):
         if x.size:
             self.view(tensor)[...] = x
         return DeviceArray(self, tensor)
+
+    def used(self) -> int:
+        """Bytes that are allocated."""
+        return sum(m.nbytes for m in (ref() for ref in list(self._memory.values())) if m is not None)
 
     def kinds(self) -> list[str]:
         """What was done, in order."""
@@ -96,7 +102,7 @@ class RecordingDevice(HostBacked):
     def allocate(self, nbytes: int) -> HostMemory:
         assert self._recorded is None, "an allocation while a graph is captured"
         self.note("allocate", None, nbytes)
-        if nbytes > self.most_bytes:
+        if nbytes > self.most_bytes or nbytes + self.used() > self.capacity:
             raise OutOfMemory(nbytes, self.most_bytes, 2 * self.most_bytes)
         return super().allocate(nbytes)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,14 +21,16 @@ from gpujit.kernels.launches import FLAGS, SCRATCH, Address, Convolution, Device
 from gpujit.kernels.tile import TileProgram
 from gpujit.ops import table
 from gpujit.passes.nodes import infer_types
+from gpujit.static_runtime.device_makers import device_step
 from gpujit.static_runtime.places import Place, contiguous, facts_of
 from gpujit.support.errors import OpError
+from tests.static_runtime.help import run_graph
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 
-def graph_of(name: str, arguments: list[Any]) -> tuple[Graph, Node, list[np.ndarray]]:
-    """A graph of one operator whose arrays, those in lists too, are inputs."""
+def graph_of(name: str, arguments: list[Any], constants: Collection[int] = ()) -> tuple[Graph, Node, list[np.ndarray]]:
+    """A graph of one operator whose arrays, those in lists too, are inputs but for some arguments by position."""
     op = table.by_full_name(name)
     assert op is not None
     graph, given = Graph("device"), []
@@ -38,8 +40,10 @@ def graph_of(name: str, arguments: list[Any]) -> tuple[Graph, Node, list[np.ndar
         return graph.add_input(T.TensorType(code_of(x.dtype), x.shape))
 
     inputs = []
-    for x, argument in zip(arguments, op.schema.arguments, strict=True):
-        if isinstance(x, np.ndarray):
+    for k, (x, argument) in enumerate(zip(arguments, op.schema.arguments, strict=True)):
+        if isinstance(x, np.ndarray) and k in constants:
+            inputs.append(graph.constant(x, T.TensorType(code_of(x.dtype), x.shape)))
+        elif isinstance(x, np.ndarray):
             inputs.append(add(x))
         elif isinstance(x, list) and x and isinstance(x[0], np.ndarray):
             items = Node("prim::ListConstruct", [add(y) for y in x])
@@ -62,6 +66,10 @@ def graph_of(name: str, arguments: list[Any]) -> tuple[Graph, Node, list[np.ndar
 def places_of(graph: Graph, node: Node, given: Sequence[np.ndarray]) -> dict[Value, Place]:
     """Where the arrays lie, and contiguous results."""
     places = {v: Place(v, 0, x.strides, x.shape, x.dtype) for v, x in zip(graph.inputs, given, strict=True)}
+    for value in node.inputs:
+        if value.is_constant and isinstance(value.constant(), np.ndarray):
+            x = value.constant()
+            places[value] = Place(value, 0, x.strides, x.shape, x.dtype)
     for value in node.outputs:
         facts = facts_of(value)
         assert facts is not None
@@ -248,3 +256,49 @@ def _convolution(call: Convolution, memory: Memory) -> None:
         list(call.stride), list(call.padding), list(call.dilation), call.groups,
     )  # fmt: skip
     whole(call.out, call.out_shape)[...] = found
+
+
+# Operators ------------------------------------------------------------------------------------------------------------
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 2e-2}
+
+
+def step_for(
+    name: str, arguments: list[Any], constants: Collection[int] = (), **options: Any
+) -> tuple[DeviceStep, list[np.ndarray], list[np.ndarray], Any] | None:
+    """The step of an operator, its operands, empty results, and what the interpreter gives."""
+    graph, node, given = graph_of(name, arguments, constants)
+    places = places_of(graph, node, given)
+    made = device_step(node, places.get, places[node.outputs[0]], **options)
+    if made is None:
+        return None
+    step, values = made
+    arrays = dict(zip(graph.inputs, given, strict=True))
+    outs = [np.full(places[v].shape, 7, places[v].dtype) for v in node.outputs]
+    operands = [v.constant() if v.is_constant else arrays[v] for v in values]
+    return step, operands, outs, run_graph(graph, given)
+
+
+def check(name: str, arguments: list[Any], constants: Collection[int] = (), **options: Any) -> DeviceStep:
+    """The operator's step; where kernels run, its results are the interpreter's."""
+    found = step_for(name, arguments, constants, **options)
+    assert found is not None, f"{name} has no step"
+    step, operands, outs, wanted = found
+    if can_run(step):
+        assert run_step(step, operands, outs) == ""
+        for got, want in zip(outs, wanted if isinstance(wanted, (tuple, list)) else [wanted], strict=True):
+            assert (got.shape, got.dtype) == (want.shape, want.dtype)
+            tolerance = TOLERANCE.get(want.dtype.name, 0)
+            kind = np.float64 if want.dtype.kind in "fV" else want.dtype
+            np.testing.assert_allclose(got.astype(kind), want.astype(kind), rtol=tolerance, atol=tolerance * 4)
+    return step
+
+
+def calls(step: DeviceStep) -> str:
+    """A letter for each call."""
+    return "".join({Launch: "l", Gemm: "g", Convolution: "c"}[type(c)] for c in step.calls)
+
+
+def turned(x: np.ndarray, a: int = -1, b: int = -2) -> np.ndarray:
+    """The same numbers with two dims exchanged in memory."""
+    return np.ascontiguousarray(x.swapaxes(a, b)).swapaxes(a, b)

@@ -1,4 +1,4 @@
-"""Operators as steps on a GPU beside the interpreter: which there are, and what they compute, through the simulator."""
+"""Operators as steps on a GPU beside the interpreter: products, convolutions, pooling and tile programs."""
 
 from __future__ import annotations
 
@@ -10,60 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpujit.ir.dtypes import BFLOAT16
-from gpujit.kernels.launches import Convolution, DeviceStep, Gemm, Launch
-from gpujit.static_runtime import device_attentions, device_recurrent
-from gpujit.static_runtime.device_makers import device_step
-from tests.static_runtime.device_help import SIMULATED, can_run, graph_of, places_of, record_programs, run_step
-from tests.static_runtime.help import f32, run_graph
+from gpujit.kernels.launches import Gemm
+from tests.static_runtime.device_help import SIMULATED, calls, check, record_programs, step_for, turned
+from tests.static_runtime.help import f32
 
 
 @pytest.fixture(autouse=True)
 def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the simulator, tile programs run by the NumPy renderer."""
     record_programs(monkeypatch)
-
-
-TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 2e-2}
-
-
-def step_for(
-    name: str, arguments: list[Any], **options: Any
-) -> tuple[DeviceStep, list[np.ndarray], list[np.ndarray], Any] | None:
-    """The step of an operator, its operands, empty results, and what the interpreter gives."""
-    graph, node, given = graph_of(name, arguments)
-    places = places_of(graph, node, given)
-    made = device_step(node, places.get, places[node.outputs[0]], **options)
-    if made is None:
-        return None
-    step, values = made
-    arrays = dict(zip(graph.inputs, given, strict=True))
-    outs = [np.full(places[v].shape, 7, places[v].dtype) for v in node.outputs]
-    return step, [arrays[v] for v in values], outs, run_graph(graph, given)
-
-
-def check(name: str, arguments: list[Any], **options: Any) -> DeviceStep:
-    """The operator's step; where kernels run, its results are the interpreter's."""
-    found = step_for(name, arguments, **options)
-    assert found is not None, f"{name} has no step"
-    step, operands, outs, wanted = found
-    if can_run(step):
-        assert run_step(step, operands, outs) == ""
-        for got, want in zip(outs, wanted if isinstance(wanted, (tuple, list)) else [wanted], strict=True):
-            assert (got.shape, got.dtype) == (want.shape, want.dtype)
-            tolerance = TOLERANCE.get(want.dtype.name, 0)
-            kind = np.float64 if want.dtype.kind in "fV" else want.dtype
-            np.testing.assert_allclose(got.astype(kind), want.astype(kind), rtol=tolerance, atol=tolerance * 4)
-    return step
-
-
-def calls(step: DeviceStep) -> str:
-    """A letter for each call."""
-    return "".join({Launch: "l", Gemm: "g", Convolution: "c"}[type(c)] for c in step.calls)
-
-
-def turned(x: np.ndarray, a: int = -1, b: int = -2) -> np.ndarray:
-    """The same numbers with two dims exchanged in memory."""
-    return np.ascontiguousarray(x.swapaxes(a, b)).swapaxes(a, b)
 
 
 # ------------------------------------------------------------------------------------------------------- products
@@ -217,7 +172,14 @@ SINGLE: list[tuple[str, list[Any]]] = [
     ("aten::mean.dim", [f32(2, 3, 4), [1, 2], False, None]),
     ("aten::argmax", [f32(3, 7), 1, False]),
     ("aten::cumsum", [f32(3, 7), 1, None]),
+    ("aten::to.dtype", [f32(3, 7), 5, False, False, None]),
+    ("aten::type_as", [turned(f32(3, 7)), np.ones(1, np.int64)]),
 ]
+
+
+def test_what_is_seen_as_another_type_is_no_conversion() -> None:
+    assert step_for("aten::to.dtype", [f32(3, 7), 6, False, False, None]) is None
+    assert step_for("aten::view.dtype", [f32(3, 7), 3]) is None
 
 
 @pytest.mark.parametrize("number", range(len(SINGLE)))
@@ -226,164 +188,7 @@ def test_single_operators(number: int) -> None:
     assert calls(check(name, arguments)) == "l"
 
 
-# ------------------------------------------------------------------------------------------------------ attention
-
-NO = [None, 0.0, False, None, False]
-SEEN = np.array([[True, False, True, True], [False] * 4, [True] * 4])
-ATTENTIONS: list[tuple[list[Any], list[Any]]] = [
-    ([f32(1, 2, 3, 4), f32(1, 2, 4, 4, seed=1), f32(1, 2, 4, 5, seed=2)], NO),
-    ([f32(2, 3, 4), f32(2, 3, 4, seed=1), f32(2, 3, 4, seed=2)], [None, 0.0, True, 0.3, False]),
-    ([f32(3, 4), f32(4, 4, seed=1), f32(4, 4, seed=2)], [SEEN, 0.0, False, None, False]),
-    ([f32(1, 2, 3, 4), f32(1, 1, 4, 4, seed=1), f32(1, 1, 4, 4, seed=2)], [None, 0.0, False, None, True]),
-    ([f32(1, 2, 3, 4), f32(1, 2, 4, 4, seed=1), f32(1, 2, 4, 4, seed=2)], [f32(2, 1, 4, seed=3), 0.0, False, 1, False]),
-    ([turned(f32(1, 2, 3, 4), 1, 2), f32(1, 2, 70, 4, seed=1), f32(1, 2, 70, 9, seed=2)], NO),
-]
-
-
-@pytest.mark.parametrize("is_fused", [True, False])
-@pytest.mark.parametrize("number", range(len(ATTENTIONS)))
-def test_attention(number: int, is_fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors, rest = ATTENTIONS[number]
-    if not is_fused:
-        monkeypatch.setattr(device_attentions, "FEW_SCORES", 0)
-    step = check("aten::scaled_dot_product_attention", [*tensors, *rest])
-    assert calls(step) == "l" if is_fused else calls(step).strip("g") == "l"
-
-
-@pytest.mark.parametrize("few", [0, 1000])
-def test_attention_of_half_types(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_attentions, "FEW_HALF_SCORES", few)
-    tensors = [x.astype(np.float16) for x in (f32(1, 2, 3, 4), f32(1, 2, 4, 4, seed=1), f32(1, 2, 4, 4, seed=2))]
-    check("aten::scaled_dot_product_attention", [*tensors, *NO])
-
-
-def test_attention_of_long_rows_is_composed() -> None:
-    tensors = [f32(1, 1, 2, 200), f32(1, 1, 3, 200, seed=1), f32(1, 1, 3, 4, seed=2)]
-    assert calls(check("aten::scaled_dot_product_attention", [*tensors, *NO])) == "glg"
-
-
-# ------------------------------------------------------------------------------------------------ recurrent layers
-
-GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-
-
-def layer_arguments(
-    kind: str,
-    steps: int,
-    batch: int,
-    size: int,
-    layers: int = 1,
-    directions: int = 1,
-    has_biases: bool = True,
-    batch_first: bool = False,
-) -> list[Any]:
-    """What a recurrent layer is called with; inputs have 3 numbers."""
-    shape = (batch, steps, 3) if batch_first else (steps, batch, 3)
-    states = [f32(layers * directions, batch, size, seed=k) for k in range(2 if kind == "lstm" else 1)]
-    weights, wide = [], GATES[kind] * size
-    for k in range(layers * directions):
-        inputs = 3 if k < directions else directions * size
-        parts = [f32(wide, inputs, seed=k + 5), f32(wide, size, seed=k + 9), f32(wide, seed=k), f32(wide, seed=k + 1)]
-        weights += parts[: 4 if has_biases else 2]
-    rest = [has_biases, layers, 0.0, False, directions == 2, batch_first]
-    return [f32(*shape), states if kind == "lstm" else states[0], weights, *rest]
-
-
-@pytest.mark.parametrize("kind", list(GATES))
-@pytest.mark.parametrize("few", [0, 8])
-def test_layers(kind: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_recurrent, "FEW_SEQUENCES", few)
-    step = check(f"aten::{kind}.input", layer_arguments(kind, 3, 2, 4))
-    assert calls(step) == ("glll" if few else "gglglgl")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"layers": 2, "directions": 2},
-        {"has_biases": False, "batch_first": True},
-        {"directions": 2, "batch_first": True},
-    ],
-    ids=str,
-)
-def test_layers_of_layers(options: dict[str, Any]) -> None:
-    check("aten::lstm.input", layer_arguments("lstm", 2, 2, 3, **options))
-    check("aten::gru.input", layer_arguments("gru", 2, 1, 3, **options))
-
-
-@pytest.mark.parametrize("kind", list(GATES))
-def test_cells(kind: str) -> None:
-    x, states, weights, *_ = layer_arguments(kind, 1, 2, 4)
-    given = [s[0] for s in states] if kind == "lstm" else states[0]
-    assert calls(check(f"aten::{kind}_cell", [x[0], given, *weights])) == "gl"
-    assert calls(check(f"aten::{kind}_cell", [x[0], given, *weights[:2], None, None])) == "gl"
-
-
-# ----------------------------------------------------------------------------------------------- moved elements
-
-MOVES: list[tuple[str, list[Any], str]] = [
-    ("aten::upsample_nearest2d.vec", [f32(1, 2, 3, 4), None, [2.0, 2.0]], "l"),
-    ("aten::upsample_nearest2d", [f32(1, 1, 3, 4), [5, 3], None, None], "l"),
-    ("aten::upsample_nearest1d", [np.arange(6).reshape(1, 1, 6), [4], None], "l"),
-    ("aten::upsample_bilinear2d.vec", [f32(1, 2, 3, 4), [5, 4], False, None], "l"),
-    ("aten::upsample_bilinear2d", [f32(1, 1, 3, 4), [4, 6], True, None, None], "l"),
-    ("aten::upsample_linear1d", [f32(1, 1, 3), [5], False, 1.7], "l"),
-    ("aten::upsample_bicubic2d", [f32(1, 1, 3, 4), [4, 3], False, None, None], "l"),
-    ("aten::_upsample_bilinear2d_aa", [f32(1, 1, 5, 6), [3, 4], False, None, None], "l"),
-    ("aten::reflection_pad1d", [f32(2, 5), [2, 4]], "l"),
-    ("aten::reflection_pad2d", [f32(1, 3, 4), [1, 2, 2, 0]], "l"),
-    ("aten::replication_pad2d", [f32(1, 1, 2, 3), [1, 2, 3, 0]], "l"),
-    ("aten::pad", [f32(1, 2, 4), [3, 4], "circular", None], "l"),
-    ("aten::pad", [f32(2, 4), [1, 1], "constant", 2.0], "l"),
-    ("aten::pixel_shuffle", [f32(1, 8, 2, 3), 2], "l"),
-    ("aten::pixel_unshuffle", [f32(2, 4, 6), 2], "l"),
-    ("aten::channel_shuffle", [f32(1, 6, 2), 3], "l"),
-    ("aten::im2col", [f32(1, 2, 4, 5), [2, 3], [1, 2], [1, 0], [2, 1]], "l"),
-    ("aten::select_scatter", [f32(3, 4), f32(3, seed=1), 1, -1], "ll"),
-    ("aten::slice_scatter", [f32(3, 6), f32(3, 2, seed=1), 1, 1, 5, 2], "ll"),
-    ("aten::slice_scatter", [np.arange(5), np.arange(3), 0, None, -2, 1], "ll"),
-    ("aten::glu", [f32(2, 6, 3), 1], "l"),
-]
-
-
-@pytest.mark.parametrize("number", range(len(MOVES)))
-def test_moved_elements(number: int) -> None:
-    name, arguments, wanted = MOVES[number]
-    assert calls(check(name, arguments)) == wanted
-
-
-def test_weights_of_windows_that_ended_do_not_meet_infinity() -> None:
-    x = f32(1, 1, 7, 7)
-    x[0, 0, 3, 3] = np.inf
-    check("aten::_upsample_bilinear2d_aa", [x, [3, 3], False, None, None])
-
-
-# ---------------------------------------------------------------------------------------------- other types, sizes
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float16", BFLOAT16], ids=str)
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("aten::conv2d", [f32(1, 2, 4, 5), f32(3, 2, 3, 3, seed=1), f32(3), [1, 1], [1, 1], [1, 1], 1]),
-        ("aten::conv2d", [f32(1, 2, 3, 3), f32(2, 1, 3, 3, seed=1), f32(2), [1, 1], [1, 1], [1, 1], 2]),
-        ("aten::conv_transpose1d", [f32(1, 2, 3), f32(2, 2, 3, seed=1), f32(2), [2], [1], [1], 1, [1]]),
-        ("aten::max_pool2d", [f32(1, 2, 5, 6), [2, 2], [], [0], [1], False]),
-        ("aten::adaptive_avg_pool2d", [f32(1, 1, 5, 7), [3, 4]]),
-        ("aten::scaled_dot_product_attention", [f32(2, 3, 4), f32(2, 4, 4), f32(2, 4, 4), f32(3, 4), 0.0, *NO[2:]]),
-        ("aten::lstm.input", layer_arguments("lstm", 2, 2, 3)),
-        ("aten::gru.input", layer_arguments("gru", 2, 9, 3)),
-        ("aten::upsample_bilinear2d.vec", [f32(1, 2, 3, 4), [5, 4], False, None]),
-        ("aten::reflection_pad1d", [f32(2, 5), [2, 4]]),
-        ("aten::glu", [f32(2, 6), 1]),
-    ],
-    ids=lambda x: x if isinstance(x, str) else "",
-)
-def test_other_types(name: str, arguments: list[Any], dtype: Any) -> None:
-    def cast(x: Any) -> Any:
-        return [cast(y) for y in x] if isinstance(x, list) else x.astype(dtype) if isinstance(x, np.ndarray) else x
-
-    check(name, [cast(x) for x in arguments])
+# ------------------------------------------------------------------------------------------- layouts and numbers
 
 
 def laid_out(order: str, *shape: int, seed: int = 0) -> np.ndarray:
