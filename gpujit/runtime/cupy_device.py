@@ -26,7 +26,7 @@ from gpujit.kernels.launches import Address, Convolution, DeviceKernel, Gemm, La
 from gpujit.runtime.cublas import Products
 from gpujit.runtime.device import At, Call, Handle, OutOfMemory
 from gpujit.support.config import config
-from gpujit.support.errors import DeviceError
+from gpujit.support.errors import DeviceError, InternalError
 
 _CudaError = cupy.cuda.runtime.CUDARuntimeError
 # What cuda.core and nvmath-python raise.
@@ -203,7 +203,11 @@ class CupyDevice:
             return self._cupy_product(gemm, at)
         addresses = (_address(gemm.a.at, at), _address(gemm.b.at, at), _address(gemm.out.at, at))
         bias = 0 if gemm.bias is None else _address(gemm.bias, at)
-        product = self._products.product(gemm, (*addresses, bias), workspace, self.workspace, config.tf32)
+        try:
+            product = self._products.product(gemm, (*addresses, bias), workspace, self.workspace, config.tf32)
+        except InternalError:
+            # One that the library does not do; a graph cannot be had then, and says so.
+            return self._cupy_product(gemm, at)
 
         def call(stream: Handle) -> None:
             product(stream.ptr)

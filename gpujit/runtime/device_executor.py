@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir import types as T
-from gpujit.ir.graph import Graph
+from gpujit.ir.graph import Graph, Value
 from gpujit.ir.module import Function
 from gpujit.ir.values import CPU, Device, DeviceTensor, parse_device
 from gpujit.passes.analysis.alias import AliasAnalysis
@@ -28,6 +28,10 @@ from gpujit.support.errors import DeviceError, GpujitError
 
 # Moves to a device that is not named.
 _TO_DEVICES = ("aten::cuda", "aten::cpu")
+
+
+# What takes tensors out of containers.
+_TAKING = ("prim::ListUnpack", "prim::Tuple", "aten::__getitem__", "aten::pop", "aten::values", "aten::items")
 
 
 class DeviceExecutor(Executor):
@@ -115,8 +119,7 @@ class DeviceExecutor(Executor):
         """Whether the function may write into its operands."""
         if self._writes is None:
             graph = self._source_graph()
-            alias = AliasAnalysis(graph)
-            self._writes = any(alias.is_written(v) for v in graph.inputs[self._first :])
+            self._writes = bool(written_inputs(graph, AliasAnalysis(graph)))
         return self._writes
 
     def _source_graph(self) -> Graph:
@@ -138,6 +141,32 @@ class DeviceExecutor(Executor):
             replays=sum(s.replays for s in done),
             fallbacks=sum(s.fallbacks.total() for s in done),
         )
+
+
+def written_inputs(graph: Graph, alias: AliasAnalysis) -> list[Value]:
+    """Inputs that a graph may write into, or into the tensors they hold."""
+    tensors = [v for v in graph.inputs if isinstance(v.type, T.TensorType)]
+    found = [v for v in tensors if alias.is_written(v)]
+    # What is written and was not made here may come from any container, but not from an object's attributes.
+    others = [v for v in graph.inputs if not isinstance(v.type, (T.TensorType, T.ClassType)) and _may_hold(v.type)]
+    if others:
+        for node in graph.all_nodes():
+            if not node.kind.startswith(_TAKING):
+                continue
+            if any(isinstance(v.type, T.TensorType) and alias.is_written(v) for v in node.outputs):
+                return [*found, *others]
+    return found
+
+
+def _may_hold(t: T.Type) -> bool:
+    """Whether values of a type may be tensors, or hold some."""
+    if isinstance(t, T.TupleType):
+        return any(map(_may_hold, t.elements))
+    if isinstance(t, (T.OptionalType, T.UnionType)):
+        return any(map(_may_hold, T.members_of(t)))
+    if isinstance(t, T.DictType):
+        return _may_hold(t.key) or _may_hold(t.value)
+    return _may_hold(t.element) if isinstance(t, T.ListType) else isinstance(t, T.TensorType) or t == T.ANY
 
 
 def on_one_device(graph: Graph, place: Device) -> Graph:

@@ -17,6 +17,7 @@ from gpujit.kernels.tile import TileError
 from gpujit.passes.analysis.effects import entry_of, is_pure
 from gpujit.passes.decompose.einsum import write_out_einsum
 from gpujit.runtime.device import NO_PLAN
+from gpujit.runtime.device_executor import written_inputs
 from gpujit.runtime.explain import label_of
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.decide import Decisions
@@ -60,10 +61,10 @@ class DeviceDecisions(Decisions):
 
     def classify(self) -> None:
         """Fill ``natives``, ``kinds`` and ``refusals``."""
-        for value in self.graph.inputs:
-            if facts_of(value) is not None and self.alias.is_written(value):
-                text = f"it writes into its input {value.name or '?'!r}, which operators on the host do"
-                raise DeviceError(text, code=NO_PLAN)
+        written = written_inputs(self.graph, self.alias)
+        if written:
+            text = f"it writes into its input {written[0].name or '?'!r}, which operators on the host do"
+            raise DeviceError(text, code=NO_PLAN)
         for node in self.order:
             if node in self.places.views:
                 self.kinds[node] = "view"

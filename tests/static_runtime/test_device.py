@@ -265,6 +265,24 @@ def test_inputs_on_the_device_are_written_into(device: RecordingDevice) -> None:
         placed(module, device, strict=True)(given)
 
 
+def test_tensors_of_a_list_are_written_into(device: RecordingDevice) -> None:
+    module = scripted(nn.Identity())
+    module.define("""
+    def run(self, xs: List[Tensor], d: Dict[str, Tensor]):
+        y = xs[0] * 2
+        y.add_(1)
+        xs[1].add_(y)
+        return xs[1] + d["a"]
+    """)
+    arrays = [numbers(3), numbers(3, seed=1)]
+    given, d = [device.of(x) for x in arrays], {"a": numbers(3)}
+    want = module.run(arrays, d)
+    module._program.place(device)
+    assert_close(module.run(given, d), want)
+    assert np.array_equal(given[1].get(), arrays[1])
+    assert "it writes into its input 'xs'" in module.methods["run"].explain()
+
+
 class Embedded(nn.Module):
     def __init__(self):
         super().__init__()
