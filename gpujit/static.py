@@ -46,13 +46,11 @@ class StaticModuleOptions(Options):
     Args:
         manage_output_tensors: a StaticRuntime keeps the arrays of its results, and its next run writes into them: who
             wants to keep a result copies it. A StaticModule itself always makes new ones.
-        threads: how many threads share the work of one run; None for what the switch ``threads`` says.
         compile: "ahead", "background" or "never", as for ``optimize_for_inference``.
         strict: raise where a run would fall back to the interpreter.
     """
 
     manage_output_tensors: bool = False
-    threads: int | None = None
     compile: str = "ahead"
     strict: bool = False
 
@@ -76,7 +74,7 @@ class StaticModule:
     ) -> None:
         if not isinstance(options, StaticModuleOptions):
             raise ArgumentError(f"options are StaticModuleOptions; found {describe(options)}")
-        check_options(options.threads, options.compile, options.strict)
+        check_options(options.threads, options.compile, options.strict, options.weights)
         self.options = options
         if isinstance(module_or_graph, Graph):
             self._target: _Target = _GraphTarget(module_or_graph)

@@ -63,8 +63,8 @@ def plan_nest(
 
     ``tile`` overrules what the rules would choose; its lane is a dim of the merged program.
     """
-    merged = collapse(program, inputs, outputs, sizes).with_a_dim
-    p, sizes, ins, outs = merged.program, merged.sizes, merged.inputs, merged.outputs
+    merged = collapse(program, inputs, outputs, sizes, params).with_a_dim
+    p, sizes, params, ins, outs = merged.program, merged.sizes, merged.params, merged.inputs, merged.outputs
     found = accesses(p, ins, outs, sizes, params)
     lane = _lane(p, found, sizes) if tile.lane is None else tile.lane
     items = moves(p)

@@ -30,9 +30,20 @@ ENDED = (native_product, native_convolution)
 
 
 def native_step(
-    node: Node, place_of: Callable[[Value], Place | None], result: Place, ending: Ending = NO_ENDING
+    node: Node,
+    place_of: Callable[[Value], Place | None],
+    result: Place,
+    ending: Ending = NO_ENDING,
+    weights: str = "float32",
 ) -> Made | None:
-    """The native step of the first template that has one for a node and what is done at its end; None when none has."""
+    """The native step of the first template that has one for a node and what is done at its end; None when none has.
+
+    ``weights``: what constant matrices are kept as, see Options.
+    """
+    if weights != "float32":
+        made = native_product(node, place_of, result, ending, weights)
+        if made is not None:
+            return made
     if ending == NO_ENDING:
         return next((made for make in MAKERS if (made := make(node, place_of, result)) is not None), None)
     return next((made for make in ENDED if (made := make(node, place_of, result, ending)) is not None), None)

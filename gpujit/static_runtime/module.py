@@ -22,13 +22,13 @@ from gpujit.static_runtime.build import build
 from gpujit.static_runtime.decide import name_values
 from gpujit.static_runtime.idle import Idle, pool
 from gpujit.static_runtime.makers import native_step
-from gpujit.static_runtime.native import Maker
+from gpujit.static_runtime.native import Made, Maker
 from gpujit.static_runtime.places import Strides, facts_of
 from gpujit.static_runtime.report import Benchmark, MemoryReport, NodeTime, memory_report, results_of
 from gpujit.static_runtime.run import Arena
 from gpujit.static_runtime.steps import Options, OutStep, StaticPlan
 from gpujit.static_runtime.tiers import Tier, tiers
-from gpujit.support.config import current
+from gpujit.support.config import config, current
 from gpujit.support.errors import ArgumentError, LimitError
 
 # How often a plan is made anew because tensors had other strides; after that they are copied.
@@ -56,6 +56,12 @@ class Memory:
             f"arena of {self.arena:,} bytes ({share:.3f} of the lower bound) for {self.planned} values of "
             f"{self.separate:,} bytes, {self.overwritten} of them in place of an operand; {self.runtimes} runtimes idle"
         )
+
+
+def _made_for(threads: int, maker: Maker, *args: Any, **options: Any) -> Made | None:
+    """What a maker gives for runs by so many threads."""
+    with config(threads=threads):
+        return maker(*args, **options)
 
 
 def at_once(work: Callable[[], object]) -> None:
@@ -91,6 +97,10 @@ class PlannedGraph:
         replan: Callable[[Callable[[], object]], object] = at_once,
     ) -> None:
         self.graph, self.options = graph, options
+        if maker is native_step and options.weights != "float32":
+            maker = partial(native_step, weights=options.weights)
+        if maker is not None and options.threads is not None:
+            maker = partial(_made_for, options.threads, maker)
         self._programs, self._lowerer, self._maker, self._replan = programs, lowerer, maker, replan
         self._strides: dict[str, Strides] = {}
         self._plan: StaticPlan | None = None

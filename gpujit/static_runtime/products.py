@@ -14,6 +14,7 @@ import numpy as np
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import gemm
+from gpujit.kernels.templates.gemm_weights import Packed, pack_as
 from gpujit.kernels.templates.packs import kept
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.native import Made
@@ -47,9 +48,16 @@ class Product(NamedTuple):
 
 
 def native_product(
-    node: Node, place_of: Callable[[Value], Place | None], result: Place, ending: Ending = NO_ENDING
+    node: Node,
+    place_of: Callable[[Value], Place | None],
+    result: Place,
+    ending: Ending = NO_ENDING,
+    dtype: str = "float32",
 ) -> Made | None:
-    """The native step of a node that is a product of float32 matrices; None for others."""
+    """The native step of a node that is a product of float32 matrices; None for others.
+
+    ``dtype``: what constant matrices are kept as. Those that cannot be stay float32.
+    """
     reader = _READERS.get(node.kind)
     if reader is None or result.dtype != FLOAT32:
         return None
@@ -64,12 +72,12 @@ def native_product(
         if bias.dtype != FLOAT32 or bias.shape != result.shape[-1:]:
             return None
     try:
-        return _made(found, bias, result, ending)
+        return _made(found, bias, result, ending, dtype)
     except (ArgumentError, InternalError):
         return None
 
 
-def _made(product: Product, bias: np.ndarray | None, result: Place, ending: Ending) -> Made | None:
+def _made(product: Product, bias: np.ndarray | None, result: Place, ending: Ending, dtype: str) -> Made | None:
     left, right = product.left, product.right
     m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
     if right.shape[-2] != k or result.shape[-1] != n:
@@ -97,7 +105,10 @@ def _made(product: Product, bias: np.ndarray | None, result: Place, ending: Endi
             return None
         weights = right.value.constant()
         matrix = np.lib.stride_tricks.as_strided(weights, (k, n), tuple(s * 4 for s in right.steps[-2:]))
-        packed = packed_matrix(weights, matrix, gemm.plan(described).tile)
+        if dtype == "int8" and not np.isfinite(matrix).all():
+            dtype = "float32"
+        described = described._replace(weights=dtype)
+        packed = packed_matrix(weights, matrix, gemm.plan(described).tile, dtype)
         return ending.step(gemm.bind(described, matrix, bias, packed), [left.value])
     if m < FEW_ROWS and k * n > LARGE:
         return None
@@ -114,9 +125,9 @@ def _strides(x: Operand) -> tuple[int, int, int, int]:
 # Packed weights -------------------------------------------------------------------------------------------------------
 
 
-def packed_matrix(weights: np.ndarray, matrix: np.ndarray, tile: int) -> np.ndarray:
+def packed_matrix(weights: np.ndarray, matrix: np.ndarray, tile: int, dtype: str = "float32") -> Packed:
     """The weights as the template reads them, kept as long as the weights are."""
-    return kept(weights, ("matrix", tile, matrix.shape, matrix.strides), lambda: gemm.pack(matrix, tile))
+    return kept(weights, ("matrix", tile, dtype, matrix.shape, matrix.strides), lambda: pack_as(matrix, tile, dtype))
 
 
 # Operators ------------------------------------------------------------------------------------------------------------

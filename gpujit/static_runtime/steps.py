@@ -24,12 +24,17 @@ class Options:
         optimize_memory: values that do not live at the same time share memory.
         reuse_operands: a group may write its result over an operand that nobody reads any more.
         out_bytes: results of operators that take less are made anew: to write them elsewhere takes longer than that.
+        weights: what the constant matrices of products are kept as: "float32", "bfloat16" (half the memory, three
+            digits) or "int8" (a quarter; 127 steps for each output). Products are computed in float32 all the same.
+        threads: how many threads share the work of one run; None for what the switch ``threads`` says.
     """
 
     enable_out_variant: bool = True
     optimize_memory: bool = True
     reuse_operands: bool = True
     out_bytes: int = 16_384
+    weights: str = "float32"
+    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

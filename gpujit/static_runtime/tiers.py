@@ -8,6 +8,7 @@ from math import prod
 
 from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.ir import types as T
+from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.kernels.templates.bound import BoundTemplate
@@ -75,9 +76,18 @@ def _kind(node: Node, kernel: NativeKernel) -> str:
 
 
 def _label(node: Node, kernel: NativeKernel, plan: StaticPlan) -> str:
-    """What a step does; a template's includes the operator whose result it goes on with."""
+    """What a step does; a template's includes the operator whose result it goes on with, and how weights are kept."""
     if not isinstance(kernel.owner, BoundTemplate):
         return label_of(node)
+    return _operators(node, plan) + _narrow(kernel.owner)
+
+
+def _narrow(owner: BoundTemplate) -> str:
+    kept = owner.constants.get("b")
+    return f" ({kept.dtype} weights)" if kept is not None and kept.dtype != FLOAT32 else ""
+
+
+def _operators(node: Node, plan: StaticPlan) -> str:
     ran = set(plan.order)
     firsts = [n for n in map(_maker, node.inputs) if n is not None and n not in ran and n.kind != "prim::Constant"]
     if not firsts:

@@ -55,7 +55,8 @@ class BoundTemplate:
 
     ``scratch_bytes`` is what each part needs of memory; ``arrays`` names the block's slots for the arrays of a call,
     and ``constants`` gives those that belong to the kernel: packed weights, tables. ``dtypes`` are those of arrays that
-    are not float32. Threads may call one at the same time.
+    are not float32. A kernel of several ``rounds`` is run once for each, with these words; all of a round is done
+    before the next begins. Threads may call one at the same time.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class BoundTemplate:
         constants: Mapping[str, np.ndarray] | None = None,
         is_small: bool = False,
         dtypes: Mapping[str, type] | None = None,
+        rounds: Sequence[Mapping[str, int]] = (),
     ) -> None:
         self.address, self.arrays = address, tuple(arrays)
         self.constants = dict(constants or {})
@@ -81,6 +83,7 @@ class BoundTemplate:
             self.words[self.slots[name]] = constant.ctypes.data
         if "scratch_bytes" in self.slots:
             self.words[self.slots["scratch_bytes"]] = self.scratch_bytes
+        self.rounds = [{self.slots[name]: value for name, value in each.items()} for each in rounds]
         self._places = [self.slots[name] for name in self.arrays]
         self._dtypes = [np.dtype((dtypes or {}).get(name, np.float32)) for name in self.arrays]
 
@@ -99,5 +102,8 @@ class BoundTemplate:
             parts, workers = threads.size, threads.address
         if self.scratch_bytes:
             block[self.slots["scratch"]] = _scratch(self.scratch_bytes * parts)
-        # Addresses of data, not of array objects: none of the words is to be looked up.
-        caller()(workers, self.address, block.ctypes.data, 0)
+        for words in self.rounds or [{}]:
+            for place, value in words.items():
+                block[place] = value
+            # Addresses of data, not of array objects: none of the words is to be looked up.
+            caller()(workers, self.address, block.ctypes.data, 0)

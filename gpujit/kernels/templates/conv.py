@@ -11,6 +11,7 @@ from gpujit.kernels.target import host
 from gpujit.kernels.templates import conv_dense, conv_few, conv_rows, gemm, winograd
 from gpujit.kernels.templates.bound import BoundTemplate, template_address
 from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.gemm_weights import pack
 from gpujit.kernels.templates.packs import kept
 from gpujit.kernels.templates.planes import Window
 from gpujit.support.errors import ArgumentError
@@ -236,7 +237,7 @@ def _bind_pixels(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner
         batch=conv.images, epilogue=conv.epilogue,
     )  # fmt: skip
     matrix, tile = weights.reshape(conv.filters, conv.channels).T, gemm.plan(product).tile
-    return gemm.bind(product, matrix, bias, kept(owner, ("pixels", tile), lambda: gemm.pack(matrix, tile)))
+    return gemm.bind(product, matrix, bias, kept(owner, ("pixels", tile), lambda: pack(matrix, tile)))
 
 
 def rows_tile(filters: int, kernel_y: int, height: int, width: int, lanes: int) -> tuple[int, int, int]:

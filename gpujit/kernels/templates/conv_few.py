@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.epilogue import Epilogue
-from gpujit.kernels.templates.gemm import pack as pack_matrix
+from gpujit.kernels.templates.gemm_weights import pack as pack_matrix
 from gpujit.kernels.templates.planes import Window
 from gpujit.kernels.vector import Vector
 

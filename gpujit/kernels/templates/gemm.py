@@ -2,6 +2,8 @@
 
 B lies in panels [N / tile][K][tile], zeros beyond N, so that the inner loop reads it in order; rows of A are read in
 place, one number at a time for all columns of a register tile. The register tile is chosen for the number of rows.
+
+Packed weights may be kept as bfloat16, or as int8 with a float32 factor for each column; sums are float32 all the same.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from llvmlite import ir
 
 from gpujit.kernels.target import host
 from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
-from gpujit.kernels.templates.bound import BoundTemplate, aligned, template_address
+from gpujit.kernels.templates.bound import BoundTemplate, template_address
 from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.gemm_weights import WEIGHTS, Packed, pack_as
 from gpujit.kernels.vector import I32, Vector
 from gpujit.support.errors import ArgumentError
 
@@ -24,7 +27,7 @@ SLOTS = (
     "batch", "inner", "m", "n", "k", "panels", "chunks", "chunk",
     # In elements. A batch has two levels (batch / inner, inner), such as sequences and heads.
     "a_outer", "a_inner", "a_m", "a_k", "b_outer", "b_inner", "b_k", "b_n", "c_outer", "c_inner", "c_m", "c_n",
-    "r_outer", "r_inner", "r_m", "r_n", "scale", "scratch", "scratch_bytes",
+    "r_outer", "r_inner", "r_m", "r_n", "scale", "scratch", "scratch_bytes", "factors",
 )  # fmt: skip
 # Operations below which one thread is as quick as the team.
 WORTH_A_TEAM = 400_000
@@ -51,21 +54,12 @@ class GemmSpec(NamedTuple):
     epilogue: Epilogue
     # Whether the next panel is asked for while the rows are multiplied by one.
     asks_ahead: bool = False
+    # How packed weights are kept.
+    weights: str = "float32"
 
     @property
     def tile(self) -> int:
         return self.vectors * self.lanes
-
-
-def pack(weights: np.ndarray, tile: int) -> np.ndarray:
-    """[K, N] as panels [ceil(N / tile)][K][tile]."""
-    k, n = weights.shape
-    panels = -(-n // tile)
-    packed = aligned((panels, k, tile))
-    for p in range(panels):
-        part = weights[:, p * tile : (p + 1) * tile]
-        packed[p, :, : part.shape[1]] = part
-    return packed
 
 
 def render(spec: GemmSpec) -> str:
@@ -77,7 +71,7 @@ def render(spec: GemmSpec) -> str:
 
 
 def _write(k: TemplateBody, spec: GemmSpec) -> None:
-    for name in SLOTS[5:-2]:
+    for name in SLOTS[5:-3]:
         k.word(name)
     panels, chunks, inner, tile = k.word("panels"), k.word("chunks"), k.word("inner"), spec.tile
     a, b, c, residual = (k.array(name) for name in ("a", "b", "c", "residual"))
@@ -97,7 +91,7 @@ def _write(k: TemplateBody, spec: GemmSpec) -> None:
         columns = k.smaller(k.word("n") - panel * tile, tile)
         pitch, masks = k.number(tile), []
         if spec.source == "packed":
-            panel_at = k.at(b, panel * depth * tile)
+            panel_at = k.e.at(b, (panel * depth * tile).value, spec.weights)
         elif spec.source == "place":
             panel_at, pitch = k.at(b, place("b") + panel * tile), k.word("b_k")
             masks = [k.e.tail_mask(k.larger(columns - v * spec.lanes, 0), spec.lanes) for v in range(spec.vectors)]
@@ -122,7 +116,10 @@ def _write(k: TemplateBody, spec: GemmSpec) -> None:
                 if spec.asks_ahead and v == 0:
                     k.fetch(ahead, i * spec.lanes)
                 elif spec.source == "packed" and not spec.asks_ahead:
-                    k.e.prefetch(panel_at, (i * tile + (AHEAD + v * spec.lanes)).value, "float32")
+                    k.e.prefetch(panel_at, (i * tile + (AHEAD + v * spec.lanes)).value, spec.weights)
+                if spec.weights != "float32":
+                    x = k.e.load(panel_at, (i * tile + v * spec.lanes).value, spec.weights, spec.lanes)
+                    return k.e.cast(x, "float32")
                 mask = masks[v] if masks else None
                 return k.floats(panel_at, i * pitch + v * spec.lanes, spec.lanes, mask)
 
@@ -139,7 +136,7 @@ def _write(k: TemplateBody, spec: GemmSpec) -> None:
                 given = [buffer, m, count, columns, panel * tile, c_at, r_at]
                 k.outline("finish", given, lambda k, *given: _finish_tile(k, spec, *given))
 
-            if spec.epilogue != Epilogue() or spec.is_turned:
+            if spec.epilogue != Epilogue() or spec.is_turned or spec.weights == "int8":
                 finish()
             else:
                 # Whole tiles that nothing is done to go where they belong at once.
@@ -197,6 +194,8 @@ def _finish(
     for v, mask in enumerate(masks):
         at = v * spec.lanes
         x = k.floats(buffer, r * spec.tile + at, spec.lanes)
+        if spec.weights == "int8":
+            x = x * k.floats(k.array("factors"), first + at, spec.lanes)
         x = _scaled(k, spec, x)
         bias = k.floats(k.array("bias"), first + at, spec.lanes, mask) if spec.epilogue.bias else None
         other = k.floats(r_at, m * k.word("r_m") + at, spec.lanes, mask) if spec.epilogue.residual else None
@@ -222,7 +221,10 @@ def _finish_column(
 ) -> None:
     """``count`` numbers of a column through the epilogue to where the column of C goes on at row ``m``."""
     mask = k.e.tail_mask(count, spec.lanes)
-    x = _scaled(k, spec, k.floats(sums, 0, spec.lanes))
+    x = k.floats(sums, 0, spec.lanes)
+    if spec.weights == "int8":
+        x = x * k.e.broadcast(k.floats(k.array("factors"), column, 1), spec.lanes)
+    x = _scaled(k, spec, x)
     bias = k.e.broadcast(k.floats(k.array("bias"), column, 1), spec.lanes) if spec.epilogue.bias else None
     other = k.floats(r_at, n * k.word("r_n") + m, spec.lanes, mask) if spec.epilogue.residual else None
     k.put(c_at, n * k.word("c_n") + m, spec.epilogue.apply(k.e, x, bias, other), mask)
@@ -295,7 +297,7 @@ class Gemm(NamedTuple):
     """A product of M rows, N columns, depth K for ``batch`` pairs; strides in elements, as the slots have them.
 
     Batch index ``q`` lies at ``q // inner * outer stride + q % inner * inner stride``. ``b`` is None for packed
-    weights.
+    weights, which are kept as ``weights`` says.
     """
 
     m: int
@@ -309,6 +311,7 @@ class Gemm(NamedTuple):
     inner: int = 1
     scale: float | None = None
     epilogue: Epilogue = Epilogue()
+    weights: str = "float32"
 
 
 def register_tile(m: int, n: int, lanes: int) -> tuple[int, int]:
@@ -340,6 +343,8 @@ def plan(gemm: Gemm) -> GemmSpec:
     if min(gemm.m, gemm.n, gemm.k, gemm.batch) < 1:
         raise ArgumentError(f"a product of {gemm.m} x {gemm.k} and {gemm.k} x {gemm.n} has nothing to compute")
     gemm.epilogue.check()
+    if gemm.weights not in WEIGHTS or (gemm.weights != "float32" and gemm.b is not None):
+        raise ArgumentError(f"packed weights are kept as {', '.join(WEIGHTS)}; found {gemm.weights!r}")
     lanes = host().width
     rows, vectors = register_tile(gemm.m, gemm.n, lanes)
     source = "packed" if gemm.b is None else "rows" if gemm.b[3] == 1 else "columns"
@@ -355,19 +360,20 @@ def plan(gemm: Gemm) -> GemmSpec:
     rows = min(rows, lanes) if is_turned else rows
     # More rows leave no register for one more address: that would cost more than it brings.
     asks_ahead = source == "packed" and vectors == 4 and rows <= 6 and -(-gemm.m // rows) >= 2 * vectors
-    return GemmSpec(rows, vectors, lanes, source, gemm.scale is not None, is_turned, gemm.epilogue, asks_ahead)
+    is_scaled, asks_ahead = gemm.scale is not None, asks_ahead and gemm.weights == "float32"
+    return GemmSpec(rows, vectors, lanes, source, is_scaled, is_turned, gemm.epilogue, asks_ahead, gemm.weights)
 
 
 def bind(
     gemm: Gemm,
     weights: np.ndarray | None = None,
     bias: np.ndarray | None = None,
-    packed: np.ndarray | None = None,
+    packed: np.ndarray | Packed | None = None,
 ) -> BoundTemplate:
     """The kernel to call with (a, c), with b before c for a product of two arrays, and a residual last.
 
-    ``weights`` is [K, N] of any strides; ``packed`` is what ``pack`` made of them, when somebody has it. Raises
-    ArgumentError.
+    ``weights`` is [K, N] of any strides; ``packed`` is what ``pack`` or ``pack_as`` made of them, when somebody has it.
+    Raises ArgumentError.
     """
     spec = plan(gemm)
     if (weights is None) != (gemm.b is not None) or (bias is None) == gemm.epilogue.bias:
@@ -392,7 +398,11 @@ def bind(
         words["scale"] = int(np.float64(gemm.scale).view(np.int64))
     constants = {}
     if weights is not None:
-        constants["b"] = pack(weights, spec.tile) if packed is None else packed
+        packed = pack_as(weights, spec.tile, spec.weights) if packed is None else packed
+        packed = packed if isinstance(packed, Packed) else Packed(packed)
+        constants["b"] = packed.panels
+        if packed.factors is not None:
+            constants["factors"] = packed.factors
     if bias is not None:
         constants["bias"] = np.ascontiguousarray(bias, np.float32)
     arrays = ["a", *(["b"] if gemm.b is not None else []), "c", *(["residual"] if gemm.epilogue.residual else [])]
