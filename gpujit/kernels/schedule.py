@@ -238,17 +238,19 @@ def collapse(
     outputs: Sequence[Strides],
     sizes: Sequence[int],
     params: Sequence[int] = (),
+    longest: int | None = None,
 ) -> Collapsed:
     """The program with neighbouring dims merged where all arrays lie in memory as if they were one.
 
-    Only dims that arrays are indexed with as they are, or shifted (a slice), merge; dims inside sums, masks and positions
-    stay.
+    Only dims that arrays are indexed with as they are, or shifted (a slice), merge; dims inside sums, masks and
+    positions stay. The last dim is not made longer than ``longest``.
     """
     ins, outs, lengths, numbers = list(inputs), list(outputs), list(sizes), list(params)
     merges: list[Merge] = []
     d = program.dims - 2
     while d >= 0:
-        found = _merges_at(program, d, ins, outs, lengths, numbers)
+        is_long = longest is not None and d == program.dims - 2 and lengths[d] * lengths[d + 1] > longest
+        found = None if is_long else _merges_at(program, d, ins, outs, lengths, numbers)
         if found is not None:
             whole, numbers = found
             program = _merged(program, d, whole, len(numbers))
@@ -284,10 +286,10 @@ def _merges_at(
         if found is None:
             return None
         at, shift = found
-        array = (isinstance(item, Store), item.array)
-        places.setdefault(array, set()).add(at if at >= 0 else None)
+        which = (isinstance(item, Store), item.array)
+        places.setdefault(which, set()).add(at if at >= 0 else None)
         if shift.terms:
-            shifts.setdefault(array, {})[shift] = None
+            shifts.setdefault(which, {})[shift] = None
     merges: list[Merge] = []
     numbers = list(params)
     known = {(SIZE, k): n for k, n in enumerate(sizes)} | {(PARAM, k): n for k, n in enumerate(params)}

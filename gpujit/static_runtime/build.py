@@ -102,6 +102,7 @@ class Emit:
             is_straight=not any(n.kind == RETURN for n in self.order),
             made_outputs=self.made_outputs(),
             reads_attributes=any(n.kind == "prim::GetAttr" for n in build.graph.all_nodes()),
+            apart=build.apart,
         )
 
     def steps_of(self, block: Block) -> None:

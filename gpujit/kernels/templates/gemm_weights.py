@@ -49,6 +49,7 @@ def pack_as(weights: np.ndarray, tile: int, dtype: str) -> Packed:
     if dtype != "int8":
         return Packed(pack(weights, tile, WEIGHTS[dtype]))
     n = weights.shape[1]
+    weights = weights.astype(np.float32, copy=False)
     largest = np.abs(weights).max(axis=0, initial=0)
     if not np.isfinite(largest).all():
         raise ArgumentError("weights that are infinite or NaN cannot be kept as int8")
