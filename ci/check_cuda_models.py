@@ -2,8 +2,8 @@
 
     python ci/check_cuda_models.py [--models DIR] [NAME ...]
 
-Needs no GPU and no driver. Nets of the shape of resnet18, BERT and DeiT are built here; DIR has silero_vad.jit
-(``ci/fetch_models.sh``). Checked as in ``check_cuda_kernels``. Kernels that models share are checked once.
+Needs no GPU and no driver. Nets of the shape of resnet18, BERT and DeiT are built here, in float32 and float16; DIR has
+silero_vad.jit (``ci/fetch_models.sh``). Checked as in ``check_cuda_kernels``; kernels that models share, once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from gpujit.support.config import config
 ARCHITECTURES = {"sm_80": (8, 0), "sm_90": (9, 0)}
 # Attention keeps a tile of products in registers: two blocks of a multiprocessor's are enough for it.
 MOST = 255
-BUILT = ("resnet18", "bert_small", "deit_toy")
+BUILT = ("resnet18", "bert_small", "deit_toy", "resnet18:half", "bert_small:half")
+HALF = ":half"
 SILERO = "silero_vad.jit"
 _BYTES = {"8": 1, "6": 2, "2": 4, "4": 8}
 
@@ -61,7 +62,7 @@ def check(name: str, kernel: DeviceKernel, operators: str, architecture: str) ->
     wrong = faults(found, code, kernel.block, float64, load, store, most)
     verdict = "ok" if not wrong else "FAILS: " + "; ".join(wrong)
     print(
-        f"{name:12} {architecture}  {found.registers:4} registers {len(code):5} instructions {load:3}/{store:<3} bytes "
+        f"{name:15} {architecture}  {found.registers:4} registers {len(code):5} instructions {load:3}/{store:<3} bytes "
         f"wide  {kernel.block:4} threads  {verdict}  {operators[:60]}",
         flush=True,
     )
@@ -75,9 +76,13 @@ def model(name: str, folder: Path | None, scratch: Path) -> Chosen:
     if name == SILERO:
         assert folder is not None
         return chosen(command.parse_args([str(folder / SILERO), "1x512", "int=16000"]))
-    made, inputs = gpu_models.make(name, nn, nn.functional)
-    path = scratch / f"{name}.pt"
-    script(made).save(path)
+    made, inputs = gpu_models.make(name.removesuffix(HALF), nn, nn.functional)
+    module = script(made)
+    if name.endswith(HALF):
+        module.half()
+        inputs = [(shape, dtype.replace("float32", "float16")) for shape, dtype in inputs]
+    path = scratch / f"{name.replace(':', '-')}.pt"
+    module.save(path)
     shapes = ["x".join(map(str, (1, *shape))) + f":{dtype}" for shape, dtype in inputs]
     return chosen(command.parse_args([str(path), *shapes]))
 
@@ -88,15 +93,15 @@ def check_model(name: str, needs: dict[str, Found], seen: set[tuple[DeviceKernel
     warm.warm_gpus(needs, ARCHITECTURES, report)
     for row in report["architectures"]:
         made = f"{row['kernels']} kernels, {row['compiled']} compiled in {row['seconds']} s"
-        print(f"{name:12} {row['architecture']}  {made}")
+        print(f"{name:15} {row['architecture']}  {made}")
     for fault in report["failures"]:
-        print(f"{name:12} {fault['architecture']}  FAILS: {fault['group']} at {fault['place']}: {fault['reason']}")
+        print(f"{name:15} {fault['architecture']}  FAILS: {fault['group']} at {fault['place']}: {fault['reason']}")
     first = next(iter(needs.values()))
     for each in first.host:
-        print(f"{name:12} on the host: {each.operators}: {each.reason}")
+        print(f"{name:15} on the host: {each.operators}: {each.reason}")
     passed = not report["failures"] and not report["unplanned"]
     if not first.kernels:
-        print(f"{name:12} FAILS: its plans have no kernels: {'; '.join(first.unplanned)}")
+        print(f"{name:15} FAILS: its plans have no kernels: {'; '.join(first.unplanned)}")
         return False
     refused = {(f["architecture"], f["group"]) for f in report["failures"]}
     for architecture, found in needs.items():

@@ -120,6 +120,11 @@ def optimize_for_inference(
     object_ = module_object(mod, "optimize_for_inference")
     planned = partial(_planned, threads=threads, compile=compile, strict=strict, weights=weights)
     check_options(threads, compile, strict, weights)
+    if weights != "float32" and mod._program.device is not None:
+        raise ArgumentError(
+            f"weights={weights!r} is for products on the CPU, and the module is on {mod._program.device.name}; use "
+            "module.half() or module.bfloat16() there"
+        )
     if example_inputs is not None and not isinstance(example_inputs, (tuple, list)):
         raise ArgumentError(
             "optimize_for_inference: example_inputs is a tuple with a value for each argument, found "

@@ -153,7 +153,8 @@ def warm_gpus(needs: Mapping[str, Found], gpus: Mapping[str, Capability], report
     ]
     # These do not depend on the kind of GPU.
     first = next(iter(needs.values()))
-    report["plans"], report["launches"], report["unplanned"] = first.plans, first.launches, first.unplanned
+    report["plans"], report["launches"] = first.plans, first.launches
+    report["library_calls"], report["unplanned"] = first.calls - first.launches, first.unplanned
     report["host"] = [{"group": h.operators, "place": h.place, "reason": h.reason} for h in first.host]
 
 
@@ -225,7 +226,7 @@ def as_text(report: dict[str, Any]) -> str:
     lines += [f"no plan on a GPU: {safe(reason)}" for reason in report.get("unplanned", ())]
     if "plans" in report:
         plans = f"{report['plans']} plan{'s' * (report['plans'] != 1)}"
-        lines.append(f"{plans} on a GPU, {report['launches']} launches")
+        lines.append(f"{plans} on a GPU, {report['launches']} launches, {report['library_calls']} calls of libraries")
     place = report["cache"]
     kept = f"kept in {safe(place)}" if place else "not kept: GPUJIT_CACHE is 0, or there is no folder for it"
     lines.append(f"{kept}; {time_text(report['seconds'])} in all")

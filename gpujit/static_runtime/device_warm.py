@@ -48,7 +48,10 @@ class OnHost:
 
 @dataclass
 class Found:
-    """What plans need: kernels, each once, and nodes that run on the host. ``launches`` counts each one of a plan."""
+    """What plans need: kernels, each once, and nodes that run on the host.
+
+    ``launches`` are all of the plans', ``calls`` those and the calls of libraries.
+    """
 
     kernels: dict[DeviceKernel, Launched] = field(default_factory=dict)
     host: dict[OnHost, None] = field(default_factory=dict)

@@ -100,6 +100,7 @@ def test_failures_name_the_group_and_its_line(
     found = json.loads(out)
     assert code == 4
     rows = {row["architecture"]: row for row in found["architectures"]}
+    assert found["library_calls"] == 1 and found["launches"] >= 1
     assert rows["sm_80"]["failed"] == 1 and rows["sm_90"]["failed"] == 0 and rows["sm_90"]["compiled"] > 0
     (fault,) = found["failures"]
     assert fault["architecture"] == "sm_80" and "exp" in fault["group"] and "code/__torch__.py:" in fault["place"]

@@ -12,7 +12,7 @@ pytest.importorskip("llvmlite")
 from gpujit.kernels import cache, cuda_autotune
 from gpujit.kernels.cuda_autotune import candidates, kernels_of, limits_for, measuring, tuned
 from gpujit.kernels.cuda_steps import step_of
-from gpujit.kernels.cuda_tile import Limits, within
+from gpujit.kernels.cuda_tile import Limits, limits_of, within
 from gpujit.kernels.launches import DeviceKernel, DeviceStep
 from gpujit.kernels.tile_text import parse_program
 from gpujit.support.config import config
@@ -140,3 +140,10 @@ def test_rows_have_more_to_choose_from(name: str) -> None:
     outs = [(0, s) for s in sample.all_strides()[count:]]
     calls = {step_of(sample.program, ins, outs, sample.sizes, sample.params, "", c).calls for c in candidates(USUAL)}
     assert len(calls) > 3
+
+
+def test_all_gpus_of_a_capability_are_planned_for_alike() -> None:
+    assert limits_of((9, 0)) == USUAL and limits_of((8, 0)).busy == 108 * 2048
+    # Those that nobody listed are as those just below.
+    assert limits_of((8, 7)) == limits_of((8, 6)) and limits_of((99, 0)) == limits_of((12, 0))
+    assert limits_of((5, 0)) == limits_of((7, 5))
