@@ -21,7 +21,7 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels import supply
 from gpujit.kernels.target import host
 from gpujit.static_runtime.places import facts_of
-from gpujit.static_runtime.run import Arena
+from gpujit.static_runtime.run import Arena, TimedArena
 
 _ROUNDS, _CHAINS = 200_000, 12
 
@@ -192,17 +192,15 @@ def steps_of(path: Path, given: list[Any], rounds: int) -> tuple[list[Step], flo
     executor = module._program.executor(module._object.type.methods["forward"])
     values = [module._object, *given]
     plan = executor.plan_for(values).runner.plan(values)
-    runtime = Arena(plan, profile=True)
+    runtime = TimedArena(plan)
     runtime.run(values)
     found: dict[int, list[float]] = defaultdict(list)
     whole = []
     for _ in range(rounds):
-        runtime.times.clear()
+        runtime.recorder.clear()
         runtime.run(values)
-        sums: dict[int, float] = defaultdict(float)
-        for number, seconds in runtime.times:
-            sums[number] += seconds
-        for number, seconds in sums.items():
+        taken = runtime.recorder.taken()
+        for number, seconds in zip(taken.numbers, taken.seconds[0].tolist(), strict=True):
             found[number].append(seconds)
         start = perf_counter()
         module(*given)

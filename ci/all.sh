@@ -27,6 +27,13 @@ cuda() {
     bash ci/cuda_compile.sh "$work/cuda/bin/python" "$work/models"
 }
 
+# Written pages in a browser.
+browser() {
+    python3 -m venv "$work/browser"
+    "$work/browser/bin/pip" install -q -e '.[test,browser]'
+    bash ci/browser.sh "$work/browser/bin/python"
+}
+
 step "real models nobody here wrote"
 bash ci/fetch_models.sh "$work/models"
 step "README: run the example"
@@ -48,6 +55,7 @@ step "install size and import time"
 "$python" ci/check_import.py
 export GPUJIT_TEST_MODELS=$work/models
 outcome cuda
+beside browser browser
 
 "$work/venv/bin/pip" install -q torch==2.13.0 expecttest
 # Every operator of PyTorch's operator database.
@@ -55,6 +63,7 @@ beside opinfo "$python" ci/opinfo.py
 step "tests with PyTorch as the judge"
 "$python" -m pytest -q -n auto -m 'torch or not torch' --durations=10
 outcome opinfo
+outcome browser
 step "interpreter against PyTorch, one run"
 "$python" bench/silero.py "$work/models/silero_vad.jit"
 printf '\n=== done (%ss)\n' "$SECONDS"

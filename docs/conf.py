@@ -34,6 +34,7 @@ _SECTIONS = {
     "Loading and saving": ("load", "load_package", "save", "ScriptModule", "ScriptMethod"),
     "Optimising": ("freeze", "optimize_for_inference", "run_frozen_optimizations", "fuse"),
     "Static runtime": ("StaticModule", "StaticModuleOptions", "StaticRuntime"),
+    "Profiling and pictures": ("profile", "profile_module", "Profile", "plot"),
     "Tracing": ("trace", "trace_module", "TracerWarning"),
     "Scripting": ("script", "script_if_tracing", "CompilationUnit", "ScriptFunction"),
     "Operators of your own": ("op", "remove_op"),
@@ -67,6 +68,7 @@ def _reference(folder: Path) -> None:
         for name in names:
             value = getattr(gpujit, name)
             kind = "class" if inspect.isclass(value) else "function" if callable(value) else "data"
+            kind = "module" if inspect.ismodule(value) else kind
             lines += ["```{eval-rst}", f".. auto{_directive(kind, value)}:: gpujit.{name}", "```", ""]
         _write(folder / f"{page}.md", "\n".join(lines))
     pages.append("nn")
@@ -113,7 +115,8 @@ def _paragraphs(app: Any, what: str, name: str, obj: Any, options: Any, lines: l
         elif found and found[-1].startswith("**Returns**") and line.startswith("    "):
             found[-1] += " " + line.strip()
             continue
-        if line.startswith("    ") and len(found) > 1 and not found[-1] and not found[-2].startswith((" ", *_WORDS)):
+        before = found[-2] if len(found) > 1 and not found[-1] else ""
+        if line.startswith("    ") and before and not before.startswith((" ", *_WORDS)) and not before.endswith("::"):
             # An indented paragraph is code.
             found += ["::", ""]
         found.append(line)

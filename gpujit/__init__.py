@@ -42,6 +42,8 @@ _PUBLIC = {
     "fuse": "gpujit.fuser.decorator",
     "manual_seed": "gpujit.ops.families.random.random",
     "op": "gpujit.ops.user",
+    "profile": "gpujit.profiler.collect",
+    "profile_module": "gpujit.profiler.core",
     "remove_op": "gpujit.ops.user",
     "GpujitError": "gpujit.support.errors",
     "LoadError": "gpujit.support.errors",
@@ -63,12 +65,12 @@ _HABITS = {
 }
 
 # Packages that are reached as attributes.
-_PACKAGES = ("nn", "ops")
+_PACKAGES = ("nn", "ops", "plot")
 
 __all__ = ["__version__", *_PACKAGES, *_PUBLIC]
 
 if TYPE_CHECKING:
-    from gpujit import nn, ops
+    from gpujit import nn, ops, plot
     from gpujit.api import load, load_package, save
     from gpujit.frontend.markers import (
         Attribute,
@@ -91,6 +93,8 @@ if TYPE_CHECKING:
     from gpujit.modules import ScriptMethod, ScriptModule
     from gpujit.ops.families.random.random import manual_seed
     from gpujit.ops.user import op, remove_op
+    from gpujit.profiler.collect import profile
+    from gpujit.profiler.core import profile_module
     from gpujit.scripting import CompilationUnit, ScriptFunction, script, script_if_tracing
     from gpujit.static import StaticModule, StaticModuleOptions, StaticRuntime
     from gpujit.support.errors import (

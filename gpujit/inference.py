@@ -19,6 +19,8 @@ from gpujit.support.errors import ArgumentError, FreezeError
 
 # When kernels are compiled.
 MODES = ("ahead", "background", "never")
+# What constant matrices are kept as.
+WEIGHTS = ("float32", "bfloat16", "int8")
 MAX_THREADS = 1024
 
 
@@ -90,6 +92,7 @@ def optimize_for_inference(
     threads: int | None = None,
     compile: str = "ahead",
     strict: bool = False,
+    weights: str = "float32",
 ) -> ScriptModule:
     """The module frozen, as if in eval mode, and optimised for running (as torch.jit.optimize_for_inference).
 
@@ -108,12 +111,20 @@ def optimize_for_inference(
             interpreter while kernels compile in another thread, and uses them from then on. "never" uses the kernels
             that are at hand, in this process or the cache on disk, and NumPy for everything else.
         strict: raise where a call would fall back to the interpreter, or a group to its operators, instead of warning.
+        weights: what the constant matrices of linear layers and other products are kept as: "float32"; "bfloat16",
+            half the memory, three digits; "int8", a quarter of the memory, 127 steps of the largest one of
+            their output. Sums are float32 all the same. Products with few rows wait for memory, and get faster.
     Raises ArgumentError for what is no module, for values that these arguments cannot have, and for example inputs that
     do not fit; FreezeError as ``freeze`` does.
     """
     object_ = module_object(mod, "optimize_for_inference")
-    planned = partial(_planned, threads=threads, compile=compile, strict=strict)
-    check_options(threads, compile, strict)
+    planned = partial(_planned, threads=threads, compile=compile, strict=strict, weights=weights)
+    check_options(threads, compile, strict, weights)
+    if weights != "float32" and mod._program.device is not None:
+        raise ArgumentError(
+            f"weights={weights!r} is for products on the CPU, and the module is on {mod._program.device.name}; use "
+            "module.half() or module.bfloat16() there"
+        )
     if example_inputs is not None and not isinstance(example_inputs, (tuple, list)):
         raise ArgumentError(
             "optimize_for_inference: example_inputs is a tuple with a value for each argument, found "
@@ -132,7 +143,7 @@ def optimize_for_inference(
             module.set("training", mode)
 
 
-def check_options(threads: Any, compile: Any, strict: Any) -> None:
+def check_options(threads: Any, compile: Any, strict: Any, weights: Any = "float32") -> None:
     """Raises ArgumentError for what these options of ``optimize_for_inference`` cannot be."""
     if threads is not None and (type(threads) is not int or not 1 <= threads <= MAX_THREADS):
         raise ArgumentError(f"threads is a number from 1 to {MAX_THREADS}, or None; found {describe(threads)}")
@@ -140,10 +151,18 @@ def check_options(threads: Any, compile: Any, strict: Any) -> None:
         raise ArgumentError(f"compile is one of {', '.join(map(repr, MODES))}; found {describe(compile)}")
     if type(strict) is not bool:
         raise ArgumentError(f"strict is a bool; found {describe(strict)}")
+    if type(weights) is not str or weights not in WEIGHTS:
+        raise ArgumentError(f"weights is one of {', '.join(map(repr, WEIGHTS))}; found {describe(weights)}")
 
 
 def _planned(
-    mod: ScriptModule, example_inputs: Sequence[Any] | None, *, threads: int | None, compile: str, strict: bool
+    mod: ScriptModule,
+    example_inputs: Sequence[Any] | None,
+    *,
+    threads: int | None,
+    compile: str,
+    strict: bool,
+    weights: str,
 ) -> ScriptModule:
     """The module with executors for its functions."""
     # The fuser and LLVM take longer to import than an interpreted model to run.
@@ -151,6 +170,7 @@ def _planned(
     from gpujit.runtime.executor import Executor
     from gpujit.static_runtime.device_module import device_planner
     from gpujit.static_runtime.planner import planner_of
+    from gpujit.static_runtime.steps import Options
 
     program = mod._program
 
@@ -160,16 +180,8 @@ def _planned(
             planner, rules = device_planner(device), program.lowerer.rules
             return DeviceExecutor(device, function, rules, strict=strict, planner=planner, compile=compile)
         interpret = partial(program.interpret, function)
-        rules = program.lowerer.rules
-        return Executor(
-            function,
-            rules,
-            interpret,
-            strict=strict,
-            planner=planner_of(compile),
-            compile=compile,
-            threads=threads,
-        )
+        rules, planner = program.lowerer.rules, planner_of(compile, Options(weights=weights, threads=threads))
+        return Executor(function, rules, interpret, strict=strict, planner=planner, compile=compile, threads=threads)
 
     program.optimise(make)
     if example_inputs is not None:

@@ -22,6 +22,10 @@ from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.values import bind_arguments, convert_attribute
 from gpujit.runtime.warm import warm_up
 from gpujit.support.errors import ArgumentError, FreezeError, UnknownAttributeError
+from gpujit.support.watch import entering
+
+# The profiler that sees calls from outside, or None.
+_entering = entering.get
 
 
 class ScriptMethod:
@@ -79,6 +83,9 @@ class ScriptMethod:
         Raises ArgumentError for arguments that do not fit (then nothing was run) and for ``out`` of another shape or
         dtype than the result (then nothing was written), ScriptRuntimeError or OpError when the program fails.
         """
+        watch = _entering()
+        if watch is not None and watch.wants():
+            return watch.call(self, self.__call__, args, kwargs)
         program = self._program
         out = _take_out(self._function.schema, kwargs, program) if kwargs else None
         if program.device is not None:
@@ -191,6 +198,9 @@ class ScriptModule:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` with the module's forward hooks around it. See ScriptMethod.__call__."""
+        watch = _entering()
+        if watch is not None and watch.wants():
+            return watch.call(self, self.__call__, args, kwargs)
         t = self._object.type
         function = t.methods.get("forward")
         if function is None:
@@ -292,6 +302,12 @@ class ScriptModule:
                 out.append(f"{'  ' * depth}{label}ScriptModule(original_name={module.type.name.rpartition('.')[2]}")
             before = depth
         return "\n".join(out)
+
+    def _repr_html_(self) -> str:
+        # Notebooks alone ask for it.
+        from gpujit.pictures.notebook import module_html
+
+        return module_html(self._object)
 
     # ---------------------------------------------------------------------------------------------- contents
 

@@ -95,6 +95,10 @@ class Program:
                 found = self._executors.setdefault(function, make(function))
         return found
 
+    def executors(self) -> list[Any]:
+        """The executors of all functions that ran."""
+        return list(self._executors.values())
+
     def _on_device(self, function: Function) -> Any:
         # What plans is needed by few, and loading by all.
         from gpujit.runtime.device_executor import DeviceExecutor
@@ -106,7 +110,7 @@ class Program:
 
     def stats(self) -> PlanStats:
         """What the executors of all functions did."""
-        return sum((e.stats() for e in list(self._executors.values())), PlanStats())
+        return sum((e.stats() for e in self.executors()), PlanStats())
 
     def require_plans(self, function: Function) -> None:
         """Raises ArgumentError when functions run on the interpreter alone."""

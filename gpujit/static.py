@@ -37,6 +37,10 @@ from gpujit.static_runtime.report import Benchmark, MemoryReport, NodeTime, resu
 from gpujit.static_runtime.run import Arena
 from gpujit.static_runtime.steps import Options
 from gpujit.support.errors import ArgumentError, LimitError
+from gpujit.support.watch import entering, running
+
+# The profiler that sees calls from outside, and the one that lends arenas, or None.
+_entering, watched = entering.get, running.get
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +50,11 @@ class StaticModuleOptions(Options):
     Args:
         manage_output_tensors: a StaticRuntime keeps the arrays of its results, and its next run writes into them: who
             wants to keep a result copies it. A StaticModule itself always makes new ones.
-        threads: how many threads share the work of one run; None for what the switch ``threads`` says.
         compile: "ahead", "background" or "never", as for ``optimize_for_inference``.
         strict: raise where a run would fall back to the interpreter.
     """
 
     manage_output_tensors: bool = False
-    threads: int | None = None
     compile: str = "ahead"
     strict: bool = False
 
@@ -76,7 +78,7 @@ class StaticModule:
     ) -> None:
         if not isinstance(options, StaticModuleOptions):
             raise ArgumentError(f"options are StaticModuleOptions; found {describe(options)}")
-        check_options(options.threads, options.compile, options.strict)
+        check_options(options.threads, options.compile, options.strict, options.weights)
         self.options = options
         if isinstance(module_or_graph, Graph):
             self._target: _Target = _GraphTarget(module_or_graph)
@@ -101,11 +103,17 @@ class StaticModule:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The result for these arguments, as ``ScriptMethod.__call__`` gives it; ``out`` is taken as there."""
+        watch = _entering()
+        if watch is not None and watch.wants():
+            return watch.call(self, self.__call__, args, kwargs)
         out = targets_of(kwargs.pop("out")) if "out" in kwargs and not self._target.has_out else None
         return self._target.wrap(self._executor(self._target.bind(args, kwargs), out))
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, out: Any = None) -> Any:
         """The result for arguments given as a tuple and a dict, and arrays for results; see ``__call__``."""
+        watch = _entering()
+        if watch is not None and watch.wants():
+            return watch.call(self, self.run, (args, kwargs, out), {})
         values = self._target.bind(tuple(args), dict(kwargs or {}))
         return self._target.wrap(self._executor(values, None if out is None else targets_of(out)))
 
@@ -190,12 +198,18 @@ class StaticRuntime:
 
         Raises LimitError when another thread runs it just now, besides what the module raises.
         """
+        watch = _entering()
+        if watch is not None and watch.wants():
+            return watch.call(self.module, self.__call__, args, kwargs)
         target = self.module._target
         out = targets_of(kwargs.pop("out")) if "out" in kwargs and not target.has_out else None
         return self._run(target.bind(args, kwargs), out)
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, out: Any = None) -> Any:
         """The result for arguments given as a tuple and a dict, and arrays for results; see ``__call__``."""
+        watch = _entering()
+        if watch is not None and watch.wants():
+            return watch.call(self.module, self.run, (args, kwargs, out), {})
         values = self.module._target.bind(tuple(args), dict(kwargs or {}))
         return self._run(values, None if out is None else targets_of(out))
 
@@ -220,6 +234,9 @@ class StaticRuntime:
             if out is None:
                 facts = [facts_of(v) for v in results_of(runner.plan(values).graph)]
                 out = self._outputs[runner] = [None if f is None else np.empty(*f) for f in facts]
+        if watched() is not None:
+            # A profiler lends arenas of its own.
+            return runner.run(values, out)
         arena = self._arenas.get(runner)
         if arena is None or not runner.is_current(arena):
             arena = self._arenas[runner] = runner.runtime(values)

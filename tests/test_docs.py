@@ -13,7 +13,15 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 
-LESSONS = {"tour": 30, "running": 20, "quickstart": 10, "migrating": 5, "extending": 12}
+LESSONS = {
+    "tour": 30,
+    "running": 20,
+    "quickstart": 10,
+    "migrating": 5,
+    "extending": 12,
+    "pictures": 15,
+    "profiling": 15,
+}
 
 
 @pytest.mark.parametrize(("name", "least"), LESSONS.items())

@@ -9,11 +9,21 @@ from typing import Protocol, cast
 # What each does, in the order of the help.
 COMMANDS = {
     "inspect": "show version, methods, parameters, dtypes, devices and operator coverage; runs nothing",
+    "verify": "check a file, its graphs, that all tiers agree, and that it is the same saved and loaded again",
     "run": "run a model on arrays from files or on random inputs of given shapes; prints outputs and time",
+    "explain": "show what was fused for given inputs, what that saves, what was not and why",
+    "compare": "compare two models, or the tiers of one: largest differences, and the first operator that differs",
+    "graph": "show a model's graph at any stage, as text, SVG, DOT or JSON",
+    "profile": "show where the time and memory of calls go, step by step, fused against unfused; writes reports",
+    "bench": "time the tiers and, when asked, torch.jit, torch.compile and ONNX Runtime, in rounds that take turns",
+    "optimise": "write a frozen, simplified copy, which PyTorch loads too, and check that it computes the same",
     "strip": "copy an archive without its debug tables, which hold source lines and paths",
     "warm": "compile a model's kernels into the cache ahead of time, for GPUs as well, which need not be there",
     "cache": "show or remove the compiled kernels kept on disk",
+    "doctor": "show versions, processor, threads, cache, compiler, GPU and switches, and what to do about faults",
     "config": "show every switch with its value and meaning",
+    "completion": "print a script that completes commands and options in bash, zsh or fish",
+    "help": "describe a command, with examples",
 }
 # Other spellings, and what they stand for.
 ALIASES = {"optimize": "optimise"}

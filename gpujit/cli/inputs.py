@@ -175,3 +175,8 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return value
+
+
+def is_input(text: str) -> bool:
+    """Whether a word is an input rather than the name of a model's file."""
+    return text == "none" or text.endswith((".npy", ".npz")) or bool(_VALUE.fullmatch(text) or _SHAPE.fullmatch(text))

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+# Characters of a column of text below which it is hard to read.
+_NARROWEST = 8
+
 
 def safe(text: str) -> str:
     """The text with control characters escaped, so that a name from a file cannot steer a terminal."""
@@ -43,7 +46,7 @@ def time_text(seconds: float) -> str:
 def is_terminal() -> bool:
     """Whether standard output is a terminal that can show more than plain text."""
     try:
-        return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     except ValueError:
         # It is closed.
         return False
@@ -94,13 +97,34 @@ def _folded(cells: list[list[str]], header: Sequence[str], indent: str, right: C
     from rich.text import Text
 
     count = max(map(len, [header, *cells]))
+    natural = [max((len(row[i]) for row in [header, *cells] if i < len(row)), default=0) for i in range(count)]
+    least = len(indent) + sum(n if i in right else min(n, _NARROWEST) for i, n in enumerate(natural)) + 2 * (count - 1)
+    if header and least > width:
+        return _records(cells, header, indent, width)
     made = Table(box=None, show_header=bool(header), header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for i in range(count):
         name = Text(_cell(header[i])) if i < len(header) else ""
-        made.add_column(name, justify="right" if i in right else "left", overflow="fold")
+        # Numbers stay whole.
+        is_number = i in right
+        made.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
     for row in cells:
         made.add_row(*map(Text, row))
     return _rendered(Padding(made, (0, 0, 0, len(indent)), expand=False), width)
+
+
+def _records(cells: list[list[str]], header: Sequence[str], indent: str, width: int) -> str:
+    """Each row as lines of names and values, for where the columns have no room side by side."""
+    names = [_cell(h) for h in header]
+    longest = max(map(len, names))
+    lines = []
+    for row in cells:
+        for name, value in zip(names, row, strict=False):
+            if value:
+                lines.append((f"{name.ljust(longest)}  " if name else "") + value)
+        lines.append("")
+    room = max(width - len(indent), 1)
+    folded = [line[k : k + room] for line in lines[:-1] for k in range(0, max(len(line), 1), room)]
+    return "\n".join((indent + line).rstrip() for line in folded)
 
 
 def _rendered(thing: Any, width: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from gpujit.cli.output import safe
+from gpujit.cli.output import safe, size_text
 from gpujit.support.config import config
 from gpujit.support.progress import Stage, listening
 
@@ -26,10 +26,12 @@ def shown(quiet: bool = False, stream: TextIO | None = None) -> Iterator[None]:
 
     Nothing may be printed inside of a stage.
     """
-    if quiet or not config.progress:
+    stream = sys.stderr if stream is None else stream
+    # There is no standard error in a process that was started without one.
+    if quiet or not config.progress or stream is None:
         yield
         return
-    display = Display(sys.stderr if stream is None else stream)
+    display = Display(stream, DELAY, EVERY)
     try:
         with listening(display):
             yield
@@ -49,7 +51,7 @@ def is_terminal(stream: TextIO) -> bool:
 class Display:
     """Shows the stages that are under way, from a thread of its own: work need not report to be seen."""
 
-    def __init__(self, stream: TextIO, delay: float = DELAY, every: float = EVERY) -> None:
+    def __init__(self, stream: TextIO, delay: float, every: float) -> None:
         self.stream, self.delay, self.every = stream, delay, every
         self._stages: list[tuple[Stage, float]] = []
         self._lock = threading.RLock()
@@ -114,17 +116,22 @@ class Display:
 
 def _line(stage: Stage, seconds: float) -> str:
     """``compile kernels 3/20 (exp), 12 s, about 68 s left``."""
-    text = stage.name
-    if stage.total is not None:
-        text += f" {stage.done}/{stage.total}"
-    elif stage.done:
-        text += f" {stage.done}"
+    done = stage.done
+    text = f"{stage.name} {_count(stage, done)}".rstrip()
     if stage.note:
         text += f" ({stage.note})"
     text += f", {seconds:.0f} s"
-    if stage.total is not None and 0 < stage.done < stage.total:
-        text += f", about {seconds * (stage.total - stage.done) / stage.done:.0f} s left"
-    return safe(text).replace("\n", "\\n")
+    if stage.total is not None and 0 < done < stage.total:
+        text += f", about {seconds * (stage.total - done) / done:.0f} s left"
+    return _one_line(text)
+
+
+def _count(stage: Stage, done: int) -> str:
+    """``3/20``, ``1.2 MB/3.4 MB``, ``3`` where nobody knows of how many, and nothing where none is done."""
+    show = size_text if stage.unit == "bytes" else str
+    if stage.total is not None:
+        return f"{show(min(done, stage.total))}/{show(stage.total)}"
+    return show(done) if done else ""
 
 
 class _Bars:
@@ -159,18 +166,16 @@ class _Bars:
                 self._progress.remove_task(task)
                 del self._tasks[key]
         for depth, (stage, _) in enumerate(stages):
-            count = f"{stage.done}/{stage.total}" if stage.total is not None else str(stage.done or "")
-            values = {
-                "count": count,
-                "note": _one_line(stage.note),
-                "description": "  " * depth + _one_line(stage.name),
-            }
+            done = stage.done
+            values: dict[str, Any] = {
+                "description": "  " * depth + _one_line(stage.name), "count": _count(stage, done),
+                "note": _one_line(stage.note), "total": stage.total, "completed": done,
+            }  # fmt: skip
             known = self._tasks.get(id(stage))
             if known is None:
-                task = self._progress.add_task(total=stage.total, completed=stage.done, **values)  # type: ignore[arg-type]
-                self._tasks[id(stage)] = stage, task
+                self._tasks[id(stage)] = stage, self._progress.add_task(**values)
             else:
-                self._progress.update(known[1], total=stage.total, completed=stage.done, **values)  # type: ignore[arg-type]
+                self._progress.update(known[1], **values)
 
     def stop(self) -> None:
         self._progress.stop()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpujit.cli.inputs import Chosen
 from gpujit.support.config import Overrides, Settings
+from gpujit.support.errors import ArgumentError
 
 if TYPE_CHECKING:
     from gpujit.modules import ScriptModule
@@ -63,3 +64,14 @@ def _method(module: ScriptModule, model: Chosen) -> Call:
 
 def _without_plans(settings: Settings) -> Settings:
     return replace(settings, disable=(*settings.disable, "static"))
+
+
+def named(text: str | None, default: str) -> list[str]:
+    """The names in a list separated by commas. Raises ArgumentError for one that is none."""
+    found = [name.strip() for name in (default if text is None else text).split(",") if name.strip()]
+    for name in found:
+        if name not in TIERS:
+            raise ArgumentError(f"{name!r} is no tier; there are {', '.join(TIERS)}")
+    if not found:
+        raise ArgumentError(f"no tier is named; there are {', '.join(TIERS)}")
+    return list(dict.fromkeys(found))

@@ -307,6 +307,12 @@ class Graph:
 
         return print_graph(self)
 
+    def _repr_html_(self) -> str:
+        # Pictures are made of graphs; notebooks alone ask a graph for one.
+        from gpujit.pictures.notebook import graph_html
+
+        return graph_html(self)
+
     def copy(self) -> Graph:
         """A deep copy: nodes and values are new; types, schemas, ranges and attribute values are shared."""
         other = Graph(self.name)

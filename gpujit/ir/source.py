@@ -115,12 +115,14 @@ def _characters(text: str, column: int) -> int:
 class CallSite:
     """One level of a call stack kept by inlining.
 
-    ``function`` was entered from ``range``; ``parent`` is its caller's level.
+    ``function`` was entered from ``range``; ``parent`` is its caller's level. ``module`` is the dotted path, from the
+    graph's own object, of the object whose method it is; a function that is no method has its caller's.
     """
 
     function: str
     range: SourceRange | None
     parent: CallSite | None = None
+    module: str = ""
 
     def frames(self) -> Iterator[CallSite]:
         """From the innermost call outwards."""

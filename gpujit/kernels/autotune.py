@@ -20,6 +20,7 @@ from gpujit.kernels.native import host_key
 from gpujit.kernels.schedule import moves
 from gpujit.kernels.target import host
 from gpujit.kernels.tile import Store
+from gpujit.support.progress import Stage
 
 # Rounds over all candidates, and the seconds one candidate runs in a round at least.
 ROUNDS, SHORTEST = 5, 0.002
@@ -71,12 +72,16 @@ def _fastest(geometry: Geometry) -> tuple[Tile, str]:
     if memory is None:
         return BY_RULE, "not measured"
     runs = {BY_RULE: _Run(usual, memory)}
-    for tile in _candidates(usual):
-        runs[tile] = _Run(plan_nest(*geometry, host().width, tile), memory)
-    best = dict.fromkeys(runs, float("inf"))
-    for _ in range(ROUNDS):
-        for tile, run in runs.items():
-            best[tile] = min(best[tile], run.seconds())
+    tiles = list(_candidates(usual))
+    with Stage("measure tiles", len(tiles) + ROUNDS) as stage:
+        for tile in tiles:
+            runs[tile] = _Run(plan_nest(*geometry, host().width, tile), memory)
+            stage.advance()
+        best = dict.fromkeys(runs, float("inf"))
+        for _ in range(ROUNDS):
+            for tile, run in runs.items():
+                best[tile] = min(best[tile], run.seconds())
+            stage.advance()
     winner = min(best, key=best.__getitem__)
     if best[winner] > WORTH * best[BY_RULE]:
         winner = BY_RULE

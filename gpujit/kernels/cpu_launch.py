@@ -11,16 +11,13 @@ import numpy as np
 from gpujit.kernels import supply
 from gpujit.kernels.autotune import tuned
 from gpujit.kernels.cpu_nest import BY_RULE, Geometry, NestCall
-from gpujit.kernels.cpu_plan import plan_nest
+from gpujit.kernels.cpu_plan import WORTH_A_TEAM, plan_nest
 from gpujit.kernels.target import host
 from gpujit.kernels.team import READS_OBJECTS, alone, caller, team
 from gpujit.kernels.tile import Check, TileProgram
 from gpujit.support.config import config
 from gpujit.support.errors import InternalError, OpError
 
-# Elements times instructions below which a kernel runs on the caller's thread: a million takes 12 to 40 us there, and
-# waking the team takes 40 to 60.
-WORTH_A_TEAM = 2_000_000
 MAX_PLANNED = 512
 
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from llvmlite import ir
 
-from gpujit.kernels.cpu_nest import AHEAD, BLOCK, Nest
+from gpujit.kernels.cpu_nest import AHEAD, BLOCK, SEGMENTS, Nest
 from gpujit.kernels.cpu_ops import compute, held
 from gpujit.kernels.cpu_reduce import Accumulator, scanned
 from gpujit.kernels.cpu_values import Point, Scope, Values
@@ -62,13 +62,18 @@ class Loops(Values):
         b.position_at_end(done)
 
     def kept_places(self) -> dict[int, ir.Value]:
-        """Where this part keeps each kept value, but those that lie in a result."""
+        """Where this part keeps each kept value, but those that lie in a result; of cut rows, where the first is."""
         nest, e = self.nest, self.e
         scratch = [v for v in nest.kept if v not in nest.kept_in]
         if not scratch:
             return {}
-        start = self.word(nest.slots["scratch"]) + self.word(nest.slots["scratch_bytes"]) * self.part
+        start = self.word(nest.slots["scratch"])
         others = self.product(self.sizes[d] for d in nest.nest_dims)
+        if nest.segmented:
+            others = self.product(self.sizes[d] for d in nest.task_dims)
+            start = start + others * (8 * SEGMENTS * len(nest.reductions))
+        elif not nest.ranged:
+            start = start + self.word(nest.slots["scratch_bytes"]) * self.part
         lanes = nest.width * nest.unroll
         elements = others * lanes if nest.across_rows else others * (self.sizes[nest.lane] + lanes)
         found = {}
@@ -87,11 +92,14 @@ class Loops(Values):
         dims = list(nest.task_dims)
         tasks = self.product(self.sizes[d] for d in dims)
         chunks = self.number(1)
-        if nest.is_chunked:
+        if nest.is_chunked and not nest.ranged:
             chunks = self.divided(self.sizes[nest.lane] + chunk - 1, chunk)
         total = tasks * chunks
-        low = self.divided(total * self.part, self.parts)
-        high = self.divided(total * (self.part + 1), self.parts)
+        if nest.ranged:
+            low, high = self.part, self.parts
+        else:
+            low = self.divided(total * self.part, self.parts)
+            high = self.divided(total * (self.part + 1), self.parts)
         function = Scope()
         with b.if_then((low < high).value):
             # Not before: an empty space may have empty arrays.
@@ -103,7 +111,9 @@ class Loops(Values):
                 for k, slot in slots.items():
                     if k < 0:
                         self.offsets[-1 - k] = self.read(slot, self.number(0))
-                if nest.is_chunked:
+                if nest.is_chunked and nest.ranged:
+                    first, last = chunk, self.word(nest.slots["ended"])
+                elif nest.is_chunked:
                     first = self.read(slots[nest.lane], self.number(0)) * chunk
                     end = first + chunk
                     last = self.e.select(end < self.sizes[nest.lane], end, self.sizes[nest.lane])
@@ -290,18 +300,16 @@ class Loops(Values):
         count = last - first
         wide = count & -(width * unroll)
         if unroll > 1:
-            with self.loop(self.number(0), wide, width * unroll) as i:
-                places = [first + i + u * width for u in range(unroll)]
+            with self.loop(first, first + wide, width * unroll) as start:
+                places = [start + u * width for u in range(unroll)]
                 self.vectors(item, [Point(inner, width, at, None, kept_row + at) for at in places], sums, scans)
-            start = wide
+            done = first + wide
         else:
-            start = count & -width
-            with self.loop(self.number(0), start, width) as i:
-                at = first + i
+            done = first + (count & -width)
+            with self.loop(first, done, width) as at:
                 self.vectors(item, [Point(inner, width, at, None, kept_row + at)], sums, scans)
-        with self.loop(start, count, width) as i:
-            at = first + i
-            mask = e.tail_mask(count - i, width) if width > 1 else None
+        with self.loop(done, last, width) as at:
+            mask = e.tail_mask(last - at, width) if width > 1 else None
             self.vectors(item, [Point(inner, width, at, mask, kept_row + at)], sums, scans)
 
     def begin_streams(self, item: Pass, inner: Scope, first: Vector, last: Vector) -> Vector:

@@ -7,8 +7,8 @@ Tasks are the points of the outer dims (without the lanes' dim), times chunks of
 A kernel does tasks ``count * part / parts`` up to ``count * (part + 1) / parts``, chunk by chunk.
 
 The block holds 8-byte words: addresses of inputs, of outputs, of scratch memory and of the checks' flags; the chunk;
-bytes of scratch memory for each part; tasks that ended, where a row has several; sizes; parameters; for each access its
-first offset and its step along each dim; and the strides of all arrays.
+bytes of scratch memory for each part; three counters of tasks, where a row has several; sizes; parameters; for each
+access its first offset and its step along each dim; and the strides of all arrays.
 """
 
 from __future__ import annotations
@@ -79,16 +79,20 @@ class Nest:
     turned: int | None = None
     # Results are written past the caches.
     streams: bool = False
-    # A task is one of SEGMENTS parts of a row; whoever is last puts the parts' results together.
+    # A task is one of SEGMENTS parts of a row in one of the runs over it.
     segmented: bool = False
     # Rows are long: a maximum and the sum of exponentials below it are taken together, block by block.
     online: bool = False
+    # Parts are given as the first task and the one behind the last, of which each is a row in memory; of rows whose
+    # elements do not depend on each other, the block says which part is to be made: see ``cpu_plan.plan_rows``.
+    ranged: bool = False
 
     @property
     def key(self) -> str:
         """Text that differs when the machine code would."""
         turned = "" if self.turned is None else f" turned {self.turned}"
         streams = " streams" * self.streams + " segmented" * self.segmented + " online" * self.online
+        streams += " ranged" * self.ranged
         how = f"lane {self.lane} {' '.join(self.classes)} {self.width}x{self.unroll}{turned}{streams}"
         return f"{how}\n{self.program.text}"
 
@@ -179,7 +183,7 @@ class Nest:
     @cached_property
     def fetched(self) -> tuple[int, ...]:
         """Accesses of the first run over a row that are asked for before they are needed."""
-        if len(self.passes) < 2 or not (self.nest_dims if self.across_rows else self.task_dims):
+        if self.segmented or len(self.passes) < 2 or not (self.nest_dims if self.across_rows else self.task_dims):
             return ()
         first = {id(self.program.body[v]) for v in self.passes[0].full}
         return tuple(k for k, i in enumerate(moves(self.program)) if id(i) in first and self.classes[k] == ONE)
@@ -234,7 +238,7 @@ class Nest:
         position = 0
         parts = (
             ("inputs", len(p.inputs)), ("outputs", len(p.outputs)), ("scratch", 1), ("flags", 1), ("chunk", 1),
-            ("scratch_bytes", 1), ("ended", 1), ("sizes", p.dims), ("params", p.params),
+            ("scratch_bytes", 1), ("ended", 3), ("sizes", p.dims), ("params", p.params),
             ("accesses", len(self.classes) * (1 + p.dims)),
             ("input_strides", sum(a.rank for a in p.inputs)), ("output_strides", sum(a.rank for a in p.outputs)),
         )  # fmt: skip
@@ -246,12 +250,19 @@ class Nest:
 
     def scratch_bytes(self, sizes: Sequence[int]) -> int:
         """Bytes of scratch memory that each part needs for these sizes."""
-        if self.segmented:
-            rows = math.prod(sizes[d] for d in self.task_dims)
-            return 8 * SEGMENTS * rows * len(self.passes[0].reduces)
         # A bool takes a byte.
         scratch = [v for v in self.kept if v not in self.kept_in]
-        return sum(self.scratch_elements(sizes) * max(ELEMENTS[self.held(v)].bits // 8, 1) for v in scratch)
+        kept = sum(self.scratch_elements(sizes) * max(ELEMENTS[self.held(v)].bits // 8, 1) for v in scratch)
+        if self.segmented:
+            # All parts share what the first one has.
+            rows = math.prod(sizes[d] for d in self.task_dims)
+            return rows * (8 * SEGMENTS * len(self.reductions) + kept)
+        return kept
+
+    @cached_property
+    def reductions(self) -> tuple[int, ...]:
+        """The reductions of all runs."""
+        return tuple(v for item in self.passes for v in item.reduces)
 
     def scratch_elements(self, sizes: Sequence[int]) -> int:
         """Elements kept of one value: those of a row (lane after lane), and whole vectors at its end."""

@@ -33,8 +33,7 @@ def cast(e: Emitter, x: Vector, source: np.dtype, target: np.dtype) -> Vector:
         return x
     if target.name == "float16":
         x = e.cast(x, "float32")
-        narrow = e.builder.fptrunc(x.value, e.type("float16", x.lanes))
-        return x._new(e.builder.fpext(narrow, x.value.type))
+        return x._new(e.builder.fpext(e.half_precision(x), x.value.type))
     if target.name == "bfloat16":
         x = e.cast(x, "float32")
         bits = e.bitcast(x, "uint32")

@@ -30,7 +30,7 @@ from gpujit.kernels.schedule import (
     moves,
     offset_at_zero,
 )
-from gpujit.kernels.tile import Compute, Const, Load, Reduce, Store, TileProgram, operands_of
+from gpujit.kernels.tile import Compute, Const, Load, NotRendered, Reduce, Store, TileProgram, operands_of
 
 # Elements of a chunk when lanes lie along a dim whose neighbours are far apart in memory, and when they do not.
 CHUNK_FAR, CHUNK = 512, 16_384
@@ -41,8 +41,12 @@ MAX_UNROLL, REGISTERS = 4, 28
 STREAMED = 32 << 20
 # The same where squares are turned, whose lines are written far from each other.
 STREAMED_TURNED = 8 << 20
-# Rows are cut that are fewer than FEW_ROWS, and LONG_ROW elements long.
-FEW_ROWS, LONG_ROW = 8, 1 << 16
+# Elements times instructions below which a kernel runs on the caller's thread: a million takes 12 to 40 us there, and
+# waking the team takes 40 to 60.
+WORTH_A_TEAM = 2_000_000
+# Rows are cut that are fewer than FEW_ROWS, and LONG_ROW elements long; where they are run over again, fewer than
+# FEW_ROWS_AGAIN: a row of its own stays in a thread's cache.
+FEW_ROWS, FEW_ROWS_AGAIN, LONG_ROW = 8, 4, 1 << 16
 # Elements of a row from which on a maximum and a sum of exponentials take one run. Shorter rows gain nothing, since a
 # processor's own cache holds them.
 ONLINE = 1 << 17
@@ -63,8 +67,8 @@ def plan_nest(
 
     ``tile`` overrules what the rules would choose; its lane is a dim of the merged program.
     """
-    merged = collapse(program, inputs, outputs, sizes).with_a_dim
-    p, sizes, ins, outs = merged.program, merged.sizes, merged.inputs, merged.outputs
+    merged = collapse(program, inputs, outputs, sizes, params).with_a_dim
+    p, sizes, params, ins, outs = merged.program, merged.sizes, merged.params, merged.inputs, merged.outputs
     found = accesses(p, ins, outs, sizes, params)
     lane = _lane(p, found, sizes) if tile.lane is None else tile.lane
     items = moves(p)
@@ -75,27 +79,100 @@ def plan_nest(
     streams = _streams(nest, found, sizes, STREAMED if turned is None else STREAMED_TURNED)
     online = sizes[lane] >= ONLINE and _sums_exponentials(nest)
     nest = Nest(p, lane, classes, width, unroll, turned, streams, _is_segmented(nest, sizes), online)
-    words: list[int] = [0] * len(p.inputs) + [0] * len(p.outputs)
     far = any(c[0] == STEPS for c in classes)
     chunk = nest.width * nest.unroll if nest.across_rows else tile.chunk or (CHUNK_FAR if far else CHUNK)
-    words += [0, 0, chunk, nest.scratch_bytes(sizes), 0, *sizes, *params]
-    for item, access in zip(items, found, strict=True):
-        first = offset_at_zero(item, ins, outs, sizes, params) if is_even(item, access) else 0
-        words += [first, *(int(s or 0) for s in access.steps)]
-    words += [s for group in (ins, outs) for strides in group for s in strides]
+    words = _words(nest, found, ins, outs, sizes, params, chunk)
     tasks = 1
     for d in nest.task_dims:
         tasks *= sizes[d]
     if nest.turned is not None:
         tasks = tasks // sizes[nest.turned] * -(-sizes[lane] // width)
     elif nest.segmented:
-        tasks *= SEGMENTS
+        tasks *= SEGMENTS * len(nest.passes)
     elif nest.is_chunked:
         tasks *= -(-sizes[lane] // chunk)
-    points = 1
-    for n in sizes:
-        points *= n
-    return NestCall(nest, tuple(sizes), tuple(words), tasks, points * (1 + sum(nest.costs[-1:])))
+    return NestCall(nest, tuple(sizes), words, tasks, _work(nest, sizes))
+
+
+def plan_rows(
+    program: TileProgram,
+    inputs: Sequence[Strides],
+    shape: Sequence[int],
+    sizes: Sequence[int],
+    params: Sequence[int],
+    floats: int,
+    row: int,
+    pitch: int,
+) -> NestCall:
+    """The nest for one that makes some rows of its only result, ``row`` elements of a contiguous array of ``shape``
+    each, ``pitch`` elements apart, when somebody needs them. Raises NotRendered with the reason.
+
+    Rows are numbered as they follow each other in the result; the kernel makes those from its second argument up to its
+    third one. When elements of a row do not depend on each other, these are only the ones from the block's ``chunk`` up
+    to ``ended``.
+    """
+    if len(program.outputs) != 1 or len(program.effects) != 1 or not isinstance(program.effects[0], Store):
+        raise NotRendered("it has more than one result, or checks")
+    if any(isinstance(i, Reduce) and i.op in ("argmax", "argmin") for i in program.body):
+        raise NotRendered("it looks for places")
+    steps: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        if step >= row and step % row:
+            raise NotRendered(f"rows of {row} elements are no rows of its result")
+        steps.append(step if step < row else step // row * pitch)
+        step *= n
+    merged = collapse(program, inputs, [tuple(reversed(steps))], sizes, params, row).with_a_dim
+    p, sizes, params, ins, outs = merged.program, merged.sizes, merged.params, merged.inputs, merged.outputs
+    found = accesses(p, ins, outs, sizes, params)
+    lane = p.dims - 1
+    classes = tuple(_class(i, a, lane) for i, a in zip(moves(p), found, strict=True))
+    nest = Nest(p, lane, classes, _width(p, floats), 1, ranged=True)
+    if sizes[lane] != row or nest.nest_dims or p.rows > 1:
+        raise NotRendered(f"it does not compute rows of {row} elements")
+    step, wanted = pitch, [1]
+    for n in reversed(sizes[:lane]):
+        wanted.append(step)
+        step *= n
+    store = found[-1]
+    if p.effects[0].mask is not None or any(  # type: ignore[union-attr]
+        s != w and n != 1 for s, w, n in zip(store.steps, reversed(wanted), sizes, strict=True)
+    ):
+        raise NotRendered("it writes its result in another order")
+    if any(c[0] in (STEPS, ANY) for c in classes):
+        raise NotRendered("along a row it reads numbers that lie apart")
+    online = row >= ONLINE and _sums_exponentials(nest)
+    nest = Nest(p, lane, classes, nest.width, _unroll(nest, row), online=online, ranged=True)
+    words = _words(nest, found, ins, outs, sizes, params, 0)
+    return NestCall(nest, tuple(sizes), words, math.prod(sizes[:lane]), _work(nest, sizes))
+
+
+def _words(
+    nest: Nest,
+    found: Sequence[Access],
+    inputs: Sequence[Strides],
+    outputs: Sequence[Strides],
+    sizes: Sequence[int],
+    params: Sequence[int],
+    chunk: int,
+) -> tuple[int, ...]:
+    """The block but for addresses, ``chunk`` elements in one."""
+    p = nest.program
+    words: list[int] = [0] * len(p.inputs) + [0] * len(p.outputs)
+    words += [0, 0, chunk, nest.scratch_bytes(sizes), 0, 0, 0, *sizes, *params]
+    for item, access in zip(moves(p), found, strict=True):
+        first = offset_at_zero(item, inputs, outputs, sizes, params) if is_even(item, access) else 0
+        words += [first, *(int(s or 0) for s in access.steps)]
+    words += [s for group in (inputs, outputs) for strides in group for s in strides]
+    return tuple(words)
+
+
+def _work(nest: Nest, sizes: Sequence[int]) -> int:
+    each = 1 + sum(nest.costs[-1:])
+    if nest.program.rows:
+        # The last value may come after all the work, such as a mean.
+        each = max(each, sum(len(nest.needed(item)) + len(item.reduces) for item in nest.passes))
+    return math.prod(sizes) * each
 
 
 def _lane(program: TileProgram, found: Sequence[Access], sizes: Sequence[int]) -> int:
@@ -168,16 +245,16 @@ def _streams(nest: Nest, found: Sequence[Access], sizes: Sequence[int], least: i
 
 
 def _is_segmented(nest: Nest, sizes: Sequence[int]) -> bool:
-    """Whether rows are cut: few long ones of which each gives some numbers, and nothing at its points."""
+    """Whether rows are cut: few long ones, in which no place depends on those before it."""
     reduces = [i for i in nest.program.body if isinstance(i, Reduce)]
     if not reduces or nest.across_rows or nest.nest_dims or sizes[nest.lane] < LONG_ROW:
         return False
-    if len(nest.passes) != 2 or any(i.is_scan or i.op in ("argmax", "argmin") for i in reduces):
+    if any(i.is_scan or i.op in ("argmax", "argmin") for i in reduces):
         return False
-    first, second = nest.passes
-    if first.effects or first.row_effects or second.full or second.effects or second.reduces:
+    if _work(nest, sizes) < WORTH_A_TEAM:
         return False
-    return math.prod(sizes[d] for d in nest.task_dims) < FEW_ROWS
+    runs_again = any(item.full for item in nest.passes[1:])
+    return math.prod(sizes[d] for d in nest.task_dims) < (FEW_ROWS_AGAIN if runs_again else FEW_ROWS)
 
 
 def _sums_exponentials(nest: Nest) -> bool:

@@ -147,13 +147,14 @@ class StepBuilder:
         limits = limits or limits_here()
         merged = None
         if program.rows and prod(sizes) >= cuda_split.LONG:
-            merged = collapse(program, [x.steps for x in inputs], [x.steps for x in outputs], sizes).with_a_dim
+            strides = [x.steps for x in inputs], [x.steps for x in outputs]
+            merged = collapse(program, *strides, sizes, params).with_a_dim
             call = _planned(program, inputs, outputs, sizes, params, limits)
             slices = slices_of(call, merged.sizes, limits.multiprocessors)
         if merged is None or slices == 1:
             self._one(program, inputs, outputs, sizes, params, label, limits)
             return
-        parts, scratch = split(merged, params, slices)
+        parts, scratch = split(merged, merged.params, slices)
         arrays = {Array("scratch", k): Laid(self.scratch(x.nbytes), _together(x.shape)) for k, x in enumerate(scratch)}
         arrays |= {Array("input", k): Laid(x.at, s) for k, (x, s) in enumerate(zip(inputs, merged.inputs, strict=True))}
         arrays |= {

@@ -213,8 +213,8 @@ def plan_cuda(
     ``limits``: those of ``limits_here`` when None.
     """
     limits = limits or limits_here()
-    merged = collapse(program, inputs, outputs, sizes).with_a_dim
-    p, sizes, ins, outs = merged.program, merged.sizes, merged.inputs, merged.outputs
+    merged = collapse(program, inputs, outputs, sizes, params).with_a_dim
+    p, sizes, params, ins, outs = merged.program, merged.sizes, merged.params, merged.inputs, merged.outputs
     found = accesses(p, ins, outs, sizes, params)
     if addresses is None:
         addresses = [0] * (len(ins) + len(outs))

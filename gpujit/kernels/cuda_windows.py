@@ -107,6 +107,26 @@ def small_filters(dtype: np.dtype, taps: Sizes, channels: int, has_bias: bool, e
 
 
 @lru_cache(maxsize=64)
+def whole_filters(dtype: np.dtype, rank: int, has_bias: bool, ending: str) -> TileProgram:
+    """As ``small_filters``, with the numbers of a window as rows that threads share: (channels, taps ...)."""
+    builder = Builder(4 + 2 * rank, 1 + rank)
+    windows = placed(builder, rank)
+    at = [dim(3 + k) for k in range(rank)]
+    channel, tap = dim(3 + rank), [dim(4 + rank + k) for k in range(rank)]
+    pixel = windows.pixel(at, tap)
+    x = builder.load(builder.input(dtype, 3 + rank), [dim(0), dim(1), channel, *pixel], windows.inside(builder, pixel))
+    w = builder.load(builder.input(dtype, 3 + rank), [dim(1), dim(2), channel, *tap])
+    total = scalar.reduce("sum", scalar.apply("mul", widened(x), widened(w)))
+    if has_bias:
+        total = scalar.apply("add", total, widened(builder.load(builder.input(dtype, 2), [dim(1), dim(2)])))
+    if ending == "relu":
+        total = scalar.apply("maximum", total, scalar.const(0.0, total.dtype))
+    place = [dim(k) for k in range(3 + rank)]
+    builder.store(builder.output(dtype, 3 + rank), place, scalar.cast(total, dtype))
+    return builder.finish()
+
+
+@lru_cache(maxsize=64)
 def spread_sums(dtype: np.dtype, taps: Sizes, has_bias: bool) -> TileProgram:
     """Sums of what windows put on each pixel: (images, filters, pixels ...) of (images, filters, taps ..., places ...).
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gpujit.kernels.index import DIM, PARAM, SIZE, Index, dim, index, size
+from gpujit.kernels.index import DIM, PARAM, SIZE, Index, dim, index, param, size
 from gpujit.kernels.tile import (
     ArrayType,
     Bound,
@@ -199,22 +199,30 @@ def lane_dim(program: TileProgram, found: Sequence[Access], sizes: Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """An array whose dims ``dim`` and ``dim + 1`` become one, with the stride of the second."""
+    """An array whose dims ``dim`` and ``dim + 1`` become one, with the stride of the second.
+
+    ``shifts`` are what indexes add to the first dim, and the parameter that is added to the one in its place.
+    """
 
     is_output: bool
     array: int
     dim: int
+    shifts: tuple[tuple[Index, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Collapsed:
-    """A program of fewer dims for the same call, its arrays' strides, and what became of the arrays, in this order."""
+    """A program of fewer dims for the same call, its arrays' strides, and what became of the arrays, in this order.
+
+    ``params`` are those of the call, and further ones.
+    """
 
     program: TileProgram
     sizes: tuple[int, ...]
     inputs: tuple[Strides, ...]
     outputs: tuple[Strides, ...]
     merges: tuple[Merge, ...]
+    params: tuple[int, ...] = ()
 
     @property
     def with_a_dim(self) -> Collapsed:
@@ -225,46 +233,66 @@ class Collapsed:
 
 
 def collapse(
-    program: TileProgram, inputs: Sequence[Strides], outputs: Sequence[Strides], sizes: Sequence[int]
+    program: TileProgram,
+    inputs: Sequence[Strides],
+    outputs: Sequence[Strides],
+    sizes: Sequence[int],
+    params: Sequence[int] = (),
+    longest: int | None = None,
 ) -> Collapsed:
     """The program with neighbouring dims merged where all arrays lie in memory as if they were one.
 
-    Only dims that arrays are indexed with as they are merge; dims inside sums, masks and positions stay.
+    Only dims that arrays are indexed with as they are, or shifted (a slice), merge; dims inside sums, masks and
+    positions stay. The last dim is not made longer than ``longest``.
     """
-    ins, outs, lengths = list(inputs), list(outputs), list(sizes)
+    ins, outs, lengths, numbers = list(inputs), list(outputs), list(sizes), list(params)
     merges: list[Merge] = []
     d = program.dims - 2
     while d >= 0:
-        found = _merges_at(program, d, ins, outs, lengths)
+        is_long = longest is not None and d == program.dims - 2 and lengths[d] * lengths[d + 1] > longest
+        found = None if is_long else _merges_at(program, d, ins, outs, lengths, numbers)
         if found is not None:
-            program = _merged(program, d, found)
-            for merge in found:
+            whole, numbers = found
+            program = _merged(program, d, whole, len(numbers))
+            for merge in whole:
                 strides = (outs if merge.is_output else ins)[merge.array]
                 shorter = strides[: merge.dim] + strides[merge.dim + 1 :]
                 (outs if merge.is_output else ins)[merge.array] = shorter
             lengths[d : d + 2] = [lengths[d] * lengths[d + 1]]
-            merges.extend(found)
+            merges.extend(whole)
         d -= 1
-    return Collapsed(program, tuple(lengths), tuple(ins), tuple(outs), tuple(merges))
+    return Collapsed(program, tuple(lengths), tuple(ins), tuple(outs), tuple(merges), tuple(numbers))
 
 
 def _merges_at(
-    program: TileProgram, d: int, inputs: Sequence[Strides], outputs: Sequence[Strides], sizes: Sequence[int]
-) -> list[Merge] | None:
-    """How arrays change when dims d and d + 1 become one; None when they cannot."""
+    program: TileProgram,
+    d: int,
+    inputs: Sequence[Strides],
+    outputs: Sequence[Strides],
+    sizes: Sequence[int],
+    params: Sequence[int],
+) -> tuple[list[Merge], list[int]] | None:
+    """How arrays change when dims d and d + 1 become one, and all parameters then; None when they cannot."""
     if (d in program.row_dims) != (d + 1 in program.row_dims) or _has_scan(program, d + 1):
         return None
     places: dict[tuple[bool, int], set[int | None]] = {}
+    shifts: dict[tuple[bool, int], dict[Index, None]] = {}
     for item in (*program.body, *program.effects):
         if not isinstance(item, (Load, Store)):
             if any({d, d + 1} & i.dims() or _names_size(i, d) for i in indexes_of(item)):
                 return None
             continue
-        at = _pair_at(item, d)
-        if at is None:
+        found = _pair_at(item, d)
+        if found is None:
             return None
-        places.setdefault((isinstance(item, Store), item.array), set()).add(at if at >= 0 else None)
-    found: list[Merge] = []
+        at, shift = found
+        which = (isinstance(item, Store), item.array)
+        places.setdefault(which, set()).add(at if at >= 0 else None)
+        if shift.terms:
+            shifts.setdefault(which, {})[shift] = None
+    merges: list[Merge] = []
+    numbers = list(params)
+    known = {(SIZE, k): n for k, n in enumerate(sizes)} | {(PARAM, k): n for k, n in enumerate(params)}
     for (is_output, array), where in places.items():
         if where == {None}:
             continue
@@ -279,8 +307,16 @@ def _merges_at(
         if sizes[d + 1] == 1 and sizes[d] != 1:
             # The second stride is the one that stays, and means nothing.
             return None
-        found.append(Merge(is_output, array, k))
-    return found
+        named = []
+        for shift in shifts.get((is_output, array), ()):
+            distance = shift.evaluate(known) * strides[k]
+            step = strides[k + 1]
+            if distance % step if step else distance:
+                return None
+            named.append((shift, len(numbers)))
+            numbers.append(distance // step if step else 0)
+        merges.append(Merge(is_output, array, k, tuple(named)))
+    return merges, numbers
 
 
 def _has_scan(program: TileProgram, d: int) -> bool:
@@ -291,20 +327,22 @@ def _names_size(i: Index, d: int) -> bool:
     return any(a.kind == SIZE and a.number in (d, d + 1) for a in i.atoms())
 
 
-def _pair_at(item: Load | Store, d: int) -> int | None:
-    """The array's dim that dim d indexes, followed by that of d + 1; -1 when neither is named; None otherwise."""
-    plain = [at == dim(d) for at in item.coords]
+def _pair_at(item: Load | Store, d: int) -> tuple[int, Index] | None:
+    """The array's dim that dim d indexes, followed by that of d + 1, and what is added to it; -1 when neither is named;
+    None otherwise."""
+    if any(_names_size(at, d) and at.dims() for at in item.coords):
+        return None
     for k, at in enumerate(item.coords):
-        if _names_size(at, d):
-            return None
-        if plain[k]:
-            ok = k + 1 < len(item.coords) and item.coords[k + 1] == dim(d + 1) and plain.count(True) == 1
+        if d in at.dims():
+            shift = at - dim(d)
             others = [c for j, c in enumerate(item.coords) if j not in (k, k + 1)]
-            return k if ok and not any({d, d + 1} & c.dims() for c in others) else None
-    return None if any({d, d + 1} & c.dims() for c in item.coords) else -1
+            ok = not shift.dims() and not shift.values() and k + 1 < len(item.coords)
+            ok = ok and item.coords[k + 1] == dim(d + 1) and not any({d, d + 1} & c.dims() for c in others)
+            return (k, shift) if ok and not any(_names_size(c, d) for c in others) else None
+    return None if any(d + 1 in c.dims() or _names_size(c, d) for c in item.coords) else (-1, index(0))
 
 
-def _merged(program: TileProgram, d: int, merges: Sequence[Merge]) -> TileProgram:
+def _merged(program: TileProgram, d: int, merges: Sequence[Merge], params: int) -> TileProgram:
     # d and d + 1 are d from now on, and what lies behind them moves up.
     def moved(i: Index) -> Index:
         def change(a: object) -> Index | None:
@@ -315,12 +353,16 @@ def _merged(program: TileProgram, d: int, merges: Sequence[Merge]) -> TileProgra
 
         return i.replace(change)
 
-    at = {(m.is_output, m.array): m.dim for m in merges}
+    at = {(m.is_output, m.array): m for m in merges}
 
     def coords(item: Load | Store) -> tuple[Index, ...]:
-        k = at.get((isinstance(item, Store), item.array))
-        kept = item.coords if k is None else item.coords[: k + 1] + item.coords[k + 2 :]
-        return tuple(moved(c) for c in kept)
+        merge = at.get((isinstance(item, Store), item.array))
+        if merge is None:
+            return tuple(moved(c) for c in item.coords)
+        k = merge.dim
+        shifted = next((param(number) for shift, number in merge.shifts if item.coords[k] == dim(d) + shift), index(0))
+        before, behind = map(moved, item.coords[:k]), map(moved, item.coords[k + 2 :])
+        return (*before, dim(d) + shifted, *behind)
 
     def instruction(item: Instruction) -> Instruction:
         if isinstance(item, Load):
@@ -341,6 +383,7 @@ def _merged(program: TileProgram, d: int, merges: Sequence[Merge]) -> TileProgra
             outputs=arrays(program.outputs, True),
             dims=program.dims - 1,
             rows=program.rows - (d in program.row_dims),
+            params=params,
             body=tuple(map(instruction, program.body)),
             effects=tuple(replace(e, coords=coords(e)) if isinstance(e, Store) else e for e in program.effects),
         )

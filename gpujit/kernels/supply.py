@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from gpujit.kernels import build, cache
 from gpujit.kernels.cpu_nest import Nest
 from gpujit.kernels.native import Library, compile_ir, host_key
+from gpujit.kernels.target import host
+from gpujit.kernels.tile import Compute
 from gpujit.support import background
 from gpujit.support.config import config
 from gpujit.support.errors import InternalError
+from gpujit.support.progress import Stage
 
 
 class NotCompiled(InternalError):
@@ -86,11 +89,12 @@ def prepare(nests: Iterable[Nest]) -> None:
         cache.log.warning("kernels could not be made ready: %s", fault.message)
 
 
-def module(text: str, render: Callable[[], str], optimise: int, part: str = "") -> Library:
+def module(text: str, render: Callable[[], str], optimise: int, part: str = "", label: str = "") -> Library:
     """The functions of a module of LLVM IR that ``text`` stands for, from disk or rendered and compiled.
 
     ``text`` must differ whenever the IR would, given the code in ``kernels`` and its folder ``part``. Unlike kernels of
-    nests, it is loaded anew each time. Raises NotRendered, InternalError.
+    nests, it is loaded anew each time. ``label`` is what people are told while it is compiled. Raises
+    NotRendered, InternalError.
     """
     key = cache.key_of(f"module {optimise}\n{text}", host_key(), part)
     # Text with an address in memory says nothing about the code.
@@ -105,8 +109,10 @@ def module(text: str, render: Callable[[], str], optimise: int, part: str = "") 
             counters.loaded += 1
             return found
     _allow()
-    source = render()
-    image = compile_ir([source], optimise)
+    with Stage("compile") as stage:
+        stage.note = f"{label or text.splitlines()[0][:HEADING]} for {host().cpu}"
+        source = render()
+        image = compile_ir([source], optimise)
     counters.compiled += 1
     if store is not None:
         store.put(key, image, f"; {text.splitlines()[0][:HEADING]}\n{source}")
@@ -178,7 +184,8 @@ def _make(wanted: dict[str, Nest], mine: dict[str, Future[int]]) -> None:
             mine[text].set_exception(NotCompiled())
         return
     background.checkpoint()
-    built = build.build_all([wanted[text] for text in missing], [symbol(keys[text]) for text in missing])
+    with _compiling([wanted[text] for text in missing], len(stored)):
+        built = build.build_all([wanted[text] for text in missing], [symbol(keys[text]) for text in missing])
     images: dict[str, bytes] = {}
     for text, result in zip(missing, built, strict=True):
         if isinstance(result, InternalError):
@@ -194,6 +201,21 @@ def _make(wanted: dict[str, Nest], mine: dict[str, Future[int]]) -> None:
         counters.compiled += len(images)
     if store is not None and len(wanted) > 1 and not packed:
         _pack(store, keys, stored | images)
+
+
+def _compiling(nests: Sequence[Nest], found: int) -> Stage:
+    """The stage of kernels being compiled, when so many others of the plan were found on disk."""
+    before = build.counters.here + build.counters.workers
+
+    def count() -> int:
+        done = build.counters.here + build.counters.workers - before
+        if done < len(nests):
+            operations = dict.fromkeys(i.op for i in nests[done].program.body if isinstance(i, Compute))
+            stage.note = f"{', '.join(operations)} for {host().cpu}; {found} from the cache"
+        return done
+
+    stage = Stage("compile kernels", len(nests), count=count)
+    return stage
 
 
 def _pack(store: cache.Store, keys: dict[str, str], images: dict[str, bytes]) -> None:

@@ -34,6 +34,11 @@ def _library() -> Library:
     return supply.module(f"worker team\n{code}", lambda: code, optimise=1)
 
 
+def team_run(address: int) -> Callable[[int, int, int, int], None]:
+    """A function at an address that is called as ``Team.run`` is."""
+    return _RUN(address)
+
+
 @cache
 def caller() -> Callable[[int, int, int, int], None]:
     """``call(team, function, block, arrays)``: one step by the team at an address, or by ``alone()``.

@@ -168,30 +168,44 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"""
     return definitions, "call void @keep_off(ptr %team)", line, asleep, left
 
 
-def team_ir() -> str:
-    """LLVM IR of ``gpujit_team_run(team, functions, blocks, count)``, ``gpujit_team_work(team, part)`` and
-    ``gpujit_team_call(team, function, block, arrays)``: one step whose block holds, in its first ``arrays`` words, the
-    addresses of NumPy array objects, which are replaced by those of their data.
-    """
-    wait, wake = _sleep()
-    moving, keep_off, begin, asleep, left = _moving()
+def _word(name: str) -> str:
+    return f"%{name} = getelementptr i8, ptr %team, i64 {OFFSETS[name]}"
 
-    def word(name: str) -> str:
-        return f"%{name} = getelementptr i8, ptr %team, i64 {OFFSETS[name]}"
 
-    declaration, pause = _pause()
-    words = {name: word(name) for name in OFFSETS}
-    all_words = "\n  ".join(words.values())
+_WORDS = "\n  ".join(map(_word, OFFSETS))
+
+
+def declarations() -> str:
+    """What the functions below call, and the clock."""
     return f"""
-{declaration}
+{_pause()[0]}
 declare i32 @sched_yield()
 declare i32 @usleep(i32)
 declare i32 @clock_gettime(i32, ptr)
 declare i64 @syscall(i64, ...)
-{moving}
+{_moving()[0]}
 
+define internal i64 @now() {{
+  %time = alloca [2 x i64]
+  %got = call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %time)
+  %seconds = load i64, ptr %time
+  %place = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %place
+  %scaled = mul i64 %seconds, 1000000000
+  %sum = add i64 %scaled, %rest
+  ret i64 %sum
+}}
+"""
+
+
+def steps_ir(is_timed: bool = False) -> str:
+    """How one thread goes through the steps of a job. With ``is_timed`` it calls ``note(row, n)`` after n steps."""
+    pause = _pause()[1]
+    row = ", ptr %row" if is_timed else ""
+    note = "call void @note(ptr %row, i64 %next)" if is_timed else ""
+    return f"""
 ; All parts of all steps by this thread.
-define internal void @serial(ptr %functions, ptr %blocks, i64 %count) {{
+define internal void @serial(ptr %functions, ptr %blocks, i64 %count{row}) {{
 entry:
   %any = icmp sgt i64 %count, 0
   br i1 %any, label %step, label %out
@@ -203,6 +217,7 @@ step:
   %b = load ptr, ptr %bp
   call void %f(ptr %b, i64 0, i64 1)
   %next = add i64 %i, 1
+  {note}
   %last = icmp eq i64 %next, %count
   br i1 %last, label %out, label %step
 out:
@@ -210,10 +225,10 @@ out:
 }}
 
 ; Steps one after the other by this thread, whose own part is ``own``; after each, everybody waits until all is done.
-define internal void @steps(ptr %team, ptr %functions, ptr %blocks, i64 %count, i64 %base, i64 %own, i64 %parts) {{
+define internal void @steps(ptr %team, ptr %functions, ptr %blocks, i64 %count, i64 %base, i64 %own, i64 %parts{row}) {{
 entry:
-  {words["arrived"]}
-  {words["taken"]}
+  {_word("arrived")}
+  {_word("taken")}
   %any = icmp sgt i64 %count, 0
   br i1 %any, label %step, label %out
 step:
@@ -265,15 +280,33 @@ again:
   br label %check
 passed:
   %next = add i64 %i, 1
+  {note}
   %last = icmp eq i64 %next, %count
   br i1 %last, label %out, label %step
 out:
   ret void
 }}
+"""
 
-define void @gpujit_team_run(ptr %team, ptr %functions.given, ptr %blocks.given, i64 %count.given) {{
+
+def run_ir(name: str, is_timed: bool = False) -> str:
+    """``void name(team, functions, blocks, count)``: the caller's side of a job.
+
+    With ``is_timed`` it calls ``begin_row(blocks)``, whose result it notes times in, and in the end ``end_row(blocks,
+    count)``.
+    """
+    pause, wake, keep_off = _pause()[1], _sleep()[1], _moving()[1]
+    row = row_begin = note = end = ""
+    if is_timed:
+        row = ", ptr %row"
+        row_begin = "%row = call ptr @begin_row(ptr %blocks.given)"
+        note = "call void @note(ptr %row, i64 0)"
+        end = "call void @end_row(ptr %blocks.given, i64 %count.given)"
+    return f"""
+define void @{name}(ptr %team, ptr %functions.given, ptr %blocks.given, i64 %count.given) {{
 entry:
-  {all_words}
+  {_WORDS}
+  {row_begin}
   %size = load i64, ptr %parts
   %single = icmp eq i64 %size, 1
   br i1 %single, label %alone, label %claim
@@ -282,7 +315,9 @@ claim:
   %mine = extractvalue {{ i32, i1 }} %claimed, 1
   br i1 %mine, label %publish, label %alone
 alone: ; also when the team has another job
-  call void @serial(ptr %functions.given, ptr %blocks.given, i64 %count.given)
+  {note}
+  call void @serial(ptr %functions.given, ptr %blocks.given, i64 %count.given{row})
+  {end}
   ret void
 publish:
   %began = call i64 @now()
@@ -326,7 +361,10 @@ wake:
   {wake}
   br label %go
 go:
-  call void @steps(ptr %team, ptr %functions.given, ptr %blocks.given, i64 %count.given, i64 %start, i64 0, i64 %size)
+  {note}
+  call void @steps(ptr %team, ptr %functions.given, ptr %blocks.given, i64 %count.given, i64 %start, i64 0,
+    i64 %size{row})
+  {end}
   store atomic i32 0, ptr %open seq_cst, align 4
   br label %leaving
 leaving: ; workers see at once that all is done
@@ -353,7 +391,19 @@ over:
   store atomic i32 0, ptr %busy seq_cst, align 4
   ret void
 }}
+"""
 
+
+def team_ir() -> str:
+    """LLVM IR of ``gpujit_team_run(team, functions, blocks, count)``, ``gpujit_team_work(team, part)`` and
+    ``gpujit_team_call(team, function, block, arrays)``: one step whose block holds, in its first ``arrays`` words, the
+    addresses of NumPy array objects, which are replaced by those of their data.
+    """
+    return declarations() + steps_ir() + run_ir("gpujit_team_run") + _call_ir() + _work_ir()
+
+
+def _call_ir() -> str:
+    return f"""
 define void @gpujit_team_call(ptr %team, ptr %function, ptr %block, i64 %arrays) {{
 entry:
   %functions = alloca ptr
@@ -376,21 +426,16 @@ go:
   call void @gpujit_team_run(ptr %team, ptr %functions, ptr %blocks, i64 1)
   ret void
 }}
+"""
 
-define internal i64 @now() {{
-  %time = alloca [2 x i64]
-  %got = call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %time)
-  %seconds = load i64, ptr %time
-  %place = getelementptr i64, ptr %time, i64 1
-  %rest = load i64, ptr %place
-  %scaled = mul i64 %seconds, 1000000000
-  %sum = add i64 %scaled, %rest
-  ret i64 %sum
-}}
 
+def _work_ir() -> str:
+    wait, pause = _sleep()[0], _pause()[1]
+    _, _, begin, asleep, left = _moving()
+    return f"""
 define void @gpujit_team_work(ptr %team, i64 %part) {{
 entry:
-  {all_words}
+  {_WORDS}
   %size = load i64, ptr %parts
   {begin}
   br label %idle

@@ -148,17 +148,24 @@ class Emitter(LaneEmitter):
         return Vector(self, raw, dtype, lanes)
 
     def _narrow(self, x: Vector, dtype: str) -> ir.Value:
-        b = self.builder
         if dtype in ("float16", "bfloat16"):
             x = self.cast(x, "float32")
             if dtype == "float16":
-                return b.fptrunc(x.value, lanes_of(HALF, x.lanes))
+                return self.half_precision(x)
             bits = self.bitcast(x, "uint32")
             rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
             return self.cast(self.select(x != x, 0x7FC0, rounded), "uint16").value
         if dtype == "bool":
             return self.cast(self.cast(x, "bool"), "uint8").value
         return self.cast(x, dtype).value
+
+    def half_precision(self, x: Vector) -> ir.Value:
+        """Float32 numbers rounded to LLVM's half."""
+        # LLVM would make one step of this and one from double before it: that is other numbers and, of a scalar, a
+        # call of a function that there is not.
+        name = "f32" if x.lanes == 1 else f"v{x.lanes}f32"
+        kept = self.call(f"llvm.arithmetic.fence.{name}", x.value.type, [x.value])
+        return self.builder.fptrunc(kept, lanes_of(HALF, x.lanes))
 
     def store(
         self,

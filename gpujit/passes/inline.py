@@ -8,6 +8,7 @@ from __future__ import annotations
 from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.module import Function
+from gpujit.ir.module_path import joined, module_path, object_path
 from gpujit.ir.source import CallSite
 from gpujit.passes.base import declined, graph_pass
 from gpujit.support.errors import LimitError
@@ -77,7 +78,7 @@ def _inline_deferred(node: Node, inliner: _Inliner) -> bool:
     reason = _why_deferred(node)
     if reason is None:
         inner = dict(zip(subgraph.inputs, node.inputs, strict=True))
-        site = CallSite(subgraph.name, node.source, node.call)
+        site = CallSite(subgraph.name, node.source, node.call, module_path(node))
         inliner.copy_nodes(subgraph.block, node, inner, site, 0)
         for use in list(node.output.uses):
             use.node.output.replace_all_uses_with(inner[subgraph.outputs[0]])
@@ -180,7 +181,7 @@ class _Inliner:
             else:
                 new = Node(node.kind, [known[v] for v in node.inputs], dict(node.attributes))
                 new.schema, new.source = node.schema, node.source
-                new.call = _joined(node.call, call)
+                new.call = joined(node.call, call)
                 new.insert_before(before)
                 for block in node.blocks:
                     self.body(block, new.add_block(), known, call, depth)
@@ -206,7 +207,12 @@ class _Inliner:
         arguments = node.inputs[1:] if is_function else node.inputs
         graph = function.graph
         inner = dict(zip(graph.inputs, (known[v] for v in arguments), strict=True))
-        self.copy_nodes(graph.block, before, inner, CallSite(function.name, node.source, call), depth + 1)
+        # A path in the graph that is made: there all arguments lead back to its own object.
+        module = None if is_function or not arguments else object_path(inner[graph.inputs[0]])
+        if module is None:
+            module = "" if call is None else call.module
+        site = CallSite(function.name, node.source, call, module)
+        self.copy_nodes(graph.block, before, inner, site, depth + 1)
         result = inner[graph.outputs[0]]
         if node is not before:
             known[node.output] = result
@@ -216,13 +222,6 @@ class _Inliner:
         node.destroy()
         if is_function and not target.output.uses:
             target.destroy()
-
-
-def _joined(inner: CallSite | None, outer: CallSite | None) -> CallSite | None:
-    """The call stack of a node that came through ``inner`` into a body that is now inlined through ``outer``."""
-    if inner is None or outer is None:
-        return inner or outer
-    return CallSite(inner.function, inner.range, _joined(inner.parent, outer))
 
 
 def _only_called(node: Node) -> bool:

@@ -48,6 +48,7 @@ from gpujit.runtime.warm import are_plans_made_at_once
 from gpujit.support import background
 from gpujit.support.config import Overrides, Settings, config
 from gpujit.support.errors import ArgumentError, GpujitError
+from gpujit.support.progress import Stage
 
 log = logging.getLogger("gpujit.fuser")
 
@@ -341,12 +342,25 @@ class Executor:
         finally:
             self._making.end(token)
 
-    def _prepare(self, values: list[Any]) -> Plan:
+    def specialised(self, values: list[Any], stage: Stage | None = None) -> Specialised:
+        """What a plan for these values is made of, before anything is fused. Raises GpujitError."""
+        stage = stage or Stage("specialise")
+        stage.note = "specialise"
         if self._graph is None:
             self._graph = inlined(self.function.graph)
         found = specialise(self._graph, key_of(self._graph, values), volatile=frozenset(self._volatile))
+        stage.note = "optimise"
+        pipeline.run(found.graph, "specialised")
+        return found
+
+    def _prepare(self, values: list[Any]) -> Plan:
+        with Stage(f"plan {self.function.name}") as stage:
+            return self._prepared(values, stage)
+
+    def _prepared(self, values: list[Any], stage: Stage) -> Plan:
+        found = self.specialised(values, stage)
         graph = found.graph
-        pipeline.run(graph, "specialised")
+        stage.note = "fuse"
         fused = fuse(graph) if "fuser" not in config.disable else Fused()
         lowerer = Lowerer(np, self._rules)
         steps = {
@@ -355,6 +369,7 @@ class Executor:
         }
         lowerer.fused = steps
         guards = tuple(g for g in found.guards if not g.path.startswith("input "))
+        stage.note = "make kernels and lay out memory"
         if self._planner is not None and "static" not in config.disable:
             # It lowers what it leaves to the interpreter, and asks for the kernels its strides need.
             runner = self._planner(graph, fused.programs, lowerer)

@@ -287,9 +287,12 @@ class SimulatedDevice(HostBacked):
 def open(index: int) -> SimulatedDevice:
     """The simulated device of a number. Raises DeviceError where Numba has no simulator."""
     try:
-        return SimulatedDevice(index)
+        is_there = importlib.import_module("gpujit.kernels.cuda_device").SIMULATED
     except ImportError as fault:
         raise DeviceError(
             f"NUMBA_ENABLE_CUDASIM asks for Numba's CUDA simulator, which cannot be imported: {fault}; "
             "pip install 'gpujit[cuda]'"
         ) from None
+    if not is_there:
+        raise DeviceError("NUMBA_ENABLE_CUDASIM was set after Numba was imported: set it before the process starts")
+    return SimulatedDevice(index)

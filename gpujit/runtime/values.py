@@ -35,10 +35,12 @@ _SIMPLE: dict[T.Type, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
+_TENSORS = (np.ndarray, QTensor, SparseTensor, DeviceTensor)
+
+
 def is_tensor(value: Any) -> bool:
     """Whether a run-time value is a tensor: an array, or a quantised or sparse one, or one on a device."""
-    kinds = (np.ndarray, QTensor, SparseTensor, DeviceTensor)
-    return isinstance(value, kinds) or hasattr(value, "__cuda_array_interface__")
+    return isinstance(value, _TENSORS) or hasattr(value, "__cuda_array_interface__")
 
 
 def has_type(value: Any, t: T.Type) -> bool:

@@ -41,14 +41,21 @@ def warm_up(
     """
     if not isinstance(inputs, (list, tuple)):
         raise ArgumentError(f"warmup takes a list with an entry for each kind of inputs, found {describe(inputs)}")
-    token = _at_once.set(True)
-    try:
+    with plans_made_at_once():
         for i, entry in enumerate(inputs):
             args, kwargs = example_of(schema, entry, i)
             call_until_planned(call, root, args, kwargs, stats)
+    return stats()
+
+
+@contextmanager
+def plans_made_at_once() -> Iterator[None]:
+    """A block in which plans are made before a call returns."""
+    token = _at_once.set(True)
+    try:
+        yield
     finally:
         _at_once.reset(token)
-    return stats()
 
 
 def call_until_planned(

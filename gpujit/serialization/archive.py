@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import zlib
+from collections.abc import Callable
 from types import TracebackType
 from typing import IO, Any, Literal, NoReturn
 
@@ -56,6 +57,8 @@ class Archive:
             members = {n[start:]: m for n, m in members.items() if n.startswith(top)}
         self._members = members
         self._version: int | None = None
+        # Told of the bytes of every member that is read.
+        self.on_read: Callable[[int], None] | None = None
         if kind == "script":
             finding = diagnose.not_a_script(members, self.prefix, self.read)
             if finding is not None:
@@ -84,6 +87,10 @@ class Archive:
         """Whether there is a member of that name (without the top folder)."""
         return name in self._members
 
+    def packed_bytes(self) -> int:
+        """Bytes of all members as they lie in the archive."""
+        return sum(m.packed for m in self._members.values())
+
     def size(self, name: str) -> int:
         """Unpacked bytes of a member. Raises ArchiveError: there is none."""
         return self._member(name).size
@@ -95,6 +102,8 @@ class Archive:
     def read(self, name: str) -> bytes:
         """The bytes of a member, checked against its CRC."""
         member = self._member(name)
+        if self.on_read is not None:
+            self.on_read(member.packed)
         data = bytes(self._unpack(name, member))
         self._check_crc(name, member, data)
         return data
@@ -105,6 +114,8 @@ class Archive:
         Members of more than 64 KiB are compared with their CRC only when the archive was opened with ``check=True``.
         """
         member = self._member(name)
+        if self.on_read is not None:
+            self.on_read(member.packed)
         data = self._unpack(name, member)
         if self.check or member.size <= ALWAYS_CHECKED_BYTES:
             self._check_crc(name, member, data)

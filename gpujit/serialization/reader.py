@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -25,6 +26,7 @@ from gpujit.serialization.trainable import Trainable
 from gpujit.serialization.unpickle import Malformed
 from gpujit.serialization.zipindex import shown
 from gpujit.support.errors import LoadError, PickleError, SourceError
+from gpujit.support.progress import Stage
 
 CUSTOM_CLASSES = "__torch__.torch.classes."
 # Markers of operators on quantised tensors, which need other kernels.
@@ -79,7 +81,9 @@ def read(
     """
     archive = Archive(source)
     try:
-        return _read(archive, map_location, extra_files, run_method, unpack_custom, package)
+        with Stage(f"load {os.path.basename(archive.file)}", archive.packed_bytes(), unit="bytes") as stage:
+            archive.on_read = stage.advance
+            return _read(archive, map_location, extra_files, run_method, unpack_custom, package)
     except LoadError as e:
         if not e.file:
             e.file = archive.file

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Protocol
 
+from gpujit.support.progress import Stage
+
 ALIGNMENT = 64
 _UTF8_NAMES = 0x800
 _STORED, _DEFLATED = 0, 8
@@ -108,7 +110,9 @@ class ZipWriter:
 def write_archive(sink: Sink, members: Sequence[Member], folder: str = "archive") -> None:
     """Write a whole archive; its last member is the id that PyTorch gives each file, made of what it holds."""
     writer = ZipWriter(sink, folder)
-    for member in members:
-        writer.add(member)
+    with Stage("write", sum(len(m.data) for m in members), unit="bytes") as stage:
+        for member in members:
+            writer.add(member)
+            stage.advance(len(member.data))
     writer.add(Member(".data/serialization_id", writer.serialization_id().encode()))
     writer.close()

@@ -25,6 +25,11 @@ def _quick_address(x: np.ndarray) -> int:
 address_of: Callable[[np.ndarray], int] = _quick_address if enter.READS_ARRAYS else _slow_address
 
 
+def words_at(address: int, count: int) -> list[int]:
+    """So many int64 words of memory."""
+    return list((ctypes.c_int64 * count).from_address(address))
+
+
 def aligned(shape: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
     """A new contiguous array of ``size`` bytes that begins at a multiple of ALIGN."""
     memory = np.empty(size + ALIGN, np.uint8)

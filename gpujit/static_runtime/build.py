@@ -102,6 +102,7 @@ class Emit:
             is_straight=not any(n.kind == RETURN for n in self.order),
             made_outputs=self.made_outputs(),
             reads_attributes=any(n.kind == "prim::GetAttr" for n in build.graph.all_nodes()),
+            apart=build.apart,
         )
 
     def steps_of(self, block: Block) -> None:
@@ -258,26 +259,8 @@ class Emit:
         for node in nodes:
             kernel = self.build.natives[node]
             assert isinstance(kernel, NativeKernel)
-            first = len(self.words)
-            self.words += kernel.words
-            operands = [p for p in map(self.places.of, self.build.operands[node]) if p is not None]
-            for k, place in enumerate(operands):
-                self.address(first + kernel.arrays[k], place, made if place.root in made else given)
-            for k, value in enumerate(node.outputs):
-                result = self.places.of(value)
-                assert result is not None
-                root = result.root
-                if root is value and value not in self.build.offset:
-                    made.setdefault(value, [])
-                self.address(first + kernel.arrays[len(operands) + k], result, made if root in made else given)
-            if kernel.scratch:
-                self.scratch_words.append(first + kernel.scratch_slot)
-                self.scratch = max(self.scratch, kernel.scratch)
-            if kernel.checks:
-                self.flag_words.append((first + kernel.flags_slot, self.checks))
-                self.checks += len(kernel.checks)
-            self.functions.append(kernel.address)
-            steps.append(NativeStep(node, self.build.position[node], kernel, first))
+            for words in kernel.rounds or (kernel.words,):
+                steps.append(self.native_step(node, kernel, words, given, made))
         segment = Segment(len(self.segments), steps, self.operand_list(given), self.operand_list(made))
         self.segments.append(segment)
         new = Node(NATIVE_RUN, [self.get(v) for v in given])
@@ -286,6 +269,36 @@ class Emit:
         for value in made:
             self.new[value] = new.add_output(value.type, value.name)
         self.steps[new] = segment  # type: ignore[assignment]  # a runtime makes it callable
+
+    def native_step(
+        self,
+        node: Node,
+        kernel: NativeKernel,
+        words: Sequence[int],
+        given: dict[Value, list[tuple[int, int]]],
+        made: dict[Value, list[tuple[int, int]]],
+    ) -> NativeStep:
+        """A step whose block has these words, and what has to be put into them."""
+        first = len(self.words)
+        self.words += words
+        operands = [p for p in map(self.places.of, self.build.operands[node]) if p is not None]
+        for k, place in enumerate(operands):
+            self.address(first + kernel.arrays[k], place, made if place.root in made else given)
+        for k, value in enumerate(node.outputs):
+            result = self.places.of(value)
+            assert result is not None
+            root = result.root
+            if root is value and value not in self.build.offset:
+                made.setdefault(value, [])
+            self.address(first + kernel.arrays[len(operands) + k], result, made if root in made else given)
+        if kernel.scratch:
+            self.scratch_words.append(first + kernel.scratch_slot)
+            self.scratch = max(self.scratch, kernel.scratch)
+        if kernel.checks:
+            self.flag_words.append((first + kernel.flags_slot, self.checks))
+            self.checks += len(kernel.checks)
+        self.functions.append(kernel.address)
+        return NativeStep(node, self.build.position[node], kernel, first)
 
     def address(self, word: int, place: Place, dynamic: dict[Value, list[tuple[int, int]]]) -> None:
         """See to it that a block word names a place."""

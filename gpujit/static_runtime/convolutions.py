@@ -13,6 +13,7 @@ from gpujit.passes.nodes import known
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.native import Made
 from gpujit.static_runtime.places import Place
+from gpujit.static_runtime.starts import Start, cast_start, is_half
 from gpujit.support.errors import ArgumentError, InternalError
 
 
@@ -29,16 +30,25 @@ class Arguments(NamedTuple):
 
 
 def native_convolution(
-    node: Node, place_of: Callable[[Value], Place | None], result: Place, ending: Ending = NO_ENDING
+    node: Node,
+    place_of: Callable[[Value], Place | None],
+    result: Place,
+    ending: Ending = NO_ENDING,
+    start: Start | None = None,
 ) -> Made | None:
-    """The native step of a float32 convolution of contiguous images with constant weights; None for others."""
+    """The native step of a convolution of contiguous images, float32 or half, with constant weights; None for others.
+
+    Half types are multiplied as float32, and the result is rounded once.
+
+    Raises ArgumentError, InternalError with the reason why the step cannot make what ``start`` says.
+    """
     found = _arguments(node)
     if found is None or not found.weights.is_constant or not found.bias.is_constant:
         return None
     x, weights, bias = place_of(found.x), found.weights.constant(), found.bias.constant()
-    if x is None or x.dtype != FLOAT32 or not x.lies_together or result.dtype != FLOAT32:
+    if x is None or not x.lies_together or (x.dtype != FLOAT32 and not is_half(x)):
         return None
-    if weights.dtype != FLOAT32 or (bias is not None and bias.dtype != FLOAT32):
+    if not all(y is None or y.dtype == x.dtype for y in (weights, bias, result)):
         return None
     rank = len(x.shape) - 2
     if rank not in (1, 2) or weights.ndim != rank + 2 or len(result.shape) != rank + 2:
@@ -51,16 +61,29 @@ def native_convolution(
     matrix = weights.reshape(*weights.shape[:2], 1, weights.shape[2]) if rank == 1 else weights
     window = Window(height, width, matrix.shape[2:], stride, padding, dilation)
     described = conv.Conv(
-        x.shape[0], x.shape[1], matrix.shape[0], window, found.groups, ending.epilogue(bias is not None)
+        x.shape[0],
+        x.shape[1],
+        matrix.shape[0],
+        window,
+        found.groups,
+        ending.epilogue(bias is not None, result.dtype),
     )
     wanted = window.output[1:] if rank == 1 else window.output
     if result.shape != (x.shape[0], matrix.shape[0], *wanted):
         return None
+    own = None
     try:
-        bound = conv.bind(described, matrix, bias, owner=weights)
+        if start is not None and not start.is_read(found.x, place_of):
+            raise ArgumentError("it is not the images")
+        if start is None and is_half(x):
+            own, _ = cast_start(found.x, x)
+        made = start or own
+        bound = conv.bind(described, matrix, bias, owner=weights, source=None if made is None else made.source)
     except (ArgumentError, InternalError):
+        if start is not None:
+            raise
         return None
-    return ending.step(bound, [found.x])
+    return ending.step(bound, [found.x] if made is None else made.operands)
 
 
 def _pair(numbers: Any, rank: int, first: int) -> tuple[int, int] | None:

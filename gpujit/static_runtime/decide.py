@@ -10,24 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gpujit.fuser import cost
 from gpujit.fuser.errors import NotFused
+from gpujit.fuser.facts import Facts
 from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.fuser.lower import Lowered, lower
 from gpujit.ir.graph import Graph, Node, Value, copy_node
 from gpujit.kernels.templates.bound import BoundTemplate
+from gpujit.kernels.templates.producer import Producer
 from gpujit.ops.registry import Op
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.analysis.effects import entry_of, inner_nodes, is_pure
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.carried import keep_in_place
-from gpujit.static_runtime.endings import Ending, endings
+from gpujit.static_runtime.endings import NO_ENDING, Ending, endings
 from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of
 from gpujit.static_runtime.native import Made, Maker, NativeKernel, Request, Step, compiled, of_copy, of_group
 from gpujit.static_runtime.order import RETURN, steps_of, within_rounds
 from gpujit.static_runtime.places import Place, Places, Strides, contiguous
 from gpujit.static_runtime.plan import Lifetime, Plan, plan_arena
+from gpujit.static_runtime.starts import STARTED, start_of, why_not_worth
 from gpujit.static_runtime.steps import Options
 from gpujit.support.config import config
+from gpujit.support.errors import ArgumentError, InternalError
+
+# Operators that convert a tensor, and return it where there is nothing to convert.
+CASTS = ("aten::to", "aten::type_as")
 
 
 class Decisions:
@@ -54,6 +62,12 @@ class Decisions:
         self.order = steps_of(self.graph)
         self.position = {n: i for i, n in enumerate(self.order)}
         self.natives: dict[Node, Step] = {}
+        # How steps of templates were made: from which node, with which result and ending.
+        self.recipes: dict[Node, tuple[Node, Place, Ending]] = {}
+        # Operators that take as long as a call of a kernel would.
+        self.doubtful: set[Node] = set()
+        # Why what makes a template's operand is a step of its own.
+        self.apart: dict[Node, str] = {}
         self.operands: dict[Node, Sequence[Value]] = {}
         self.outs: dict[Node, Op] = {}
         self.kinds: dict[Node, str] = {}
@@ -105,7 +119,10 @@ class Decisions:
                 self.natives[node] = found
             elif found is not None:
                 asked[node] = found
-        self.put_ends(asked)
+        if self.options.endings:
+            self.put_ends(asked)
+            self.put_starts(asked)
+        self.leave_single(asked)
         for node, kernel in zip(asked, compiled(list(asked.values())), strict=True):
             if kernel is not None:
                 self.natives[node] = kernel
@@ -131,6 +148,7 @@ class Decisions:
             made = self.maker(node, self.places.of, results[0])
             if made is not None and self.placed(made[1]) is not None:
                 self.operands[node] = made[1]
+                self.recipes[node] = node, results[0], NO_ENDING
                 return made[0]
         if node in self.places.copies:
             source = self.places.of(node.inputs[0])
@@ -147,6 +165,8 @@ class Decisions:
         values = node.inputs[: len(low.inputs)] if node.kind == FUSION_GROUP else list(low.inputs)
         operands = self.placed(values)
         self.operands[node] = values
+        if node.kind != FUSION_GROUP and cost.fused(low) >= cost.alone(Facts().of(node)):
+            self.doubtful.add(node)
         return None if operands is None else of_group(low, operands, results)
 
     # Steps of templates that do what follows them as well
@@ -167,6 +187,9 @@ class Decisions:
                 if made is None:
                     continue
                 self.natives[node], self.operands[node] = made
+                whole = self.places.of(request.inputs[k].root)
+                assert whole is not None
+                self.recipes[node] = first, self.at_end(node, whole), ending
                 del self.natives[first], self.operands[first], asked[node]
                 gone.add(first)
                 break
@@ -196,7 +219,84 @@ class Decisions:
             return None
         if any(self.alias.is_written_between(v, first, node) for v in self.operands[first]):
             return None
+        return self.at_end(node, whole)
+
+    def at_end(self, node: Node, whole: Place) -> Place:
+        """Where a template's result lies when ``node`` ends its step."""
         return Place(node.output, 0, whole.strides, whole.shape, whole.dtype)
+
+    # Steps of templates that make what they read
+
+    def put_starts(self, asked: dict[Node, Request]) -> None:
+        """Have templates make an operand that nobody else reads: take its node off the list and out of the order."""
+        gone: set[Node] = set()
+        for node in reversed([n for n in self.order if n in self.recipes and n in self.natives]):
+            first = self.recipes[node][0]
+            kernel = self.natives[node]
+            if self.maker is None or not (isinstance(kernel, NativeKernel) and isinstance(kernel.owner, BoundTemplate)):
+                continue
+            for root in dict.fromkeys(p.root for p in map(self.places.of, self.operands[node]) if p is not None):
+                before = root.node
+                if before not in asked or before in self.places.copies or before in self.places.rounds:
+                    continue
+                try:
+                    self.natives[node], self.operands[node] = self.started(before, first, node, asked[before])
+                except (ArgumentError, InternalError) as fault:
+                    self.apart.setdefault(before, fault.message)
+                    continue
+                del asked[before], self.operands[before]
+                gone.add(before)
+                break
+        self.order = [n for n in self.order if n not in gone]
+        self.position = {n: i for i, n in enumerate(self.order)}
+
+    def started(self, before: Node, first: Node, node: Node, request: Request) -> Made:
+        """The step that does what ``before`` does and then what the step of ``node``, a template's for ``first``, does.
+
+        Raises ArgumentError, InternalError with the reason why there is none.
+        """
+        if first.kind not in STARTED:
+            raise ArgumentError(f"{first.kind} reads tensors in memory")
+        if len(before.outputs) != 1 or not self.is_read_by(before.output, first):
+            raise ArgumentError("others read it, too")
+        if before.block is not node.block:
+            raise ArgumentError("it is made outside of the branch or loop that reads it")
+        if any(self.alias.is_written_between(v, before, node) for v in self.operands[before]):
+            raise ArgumentError("what it is made of is written before it is read")
+        _, result, ending = self.recipes[node]
+        assert self.maker is not None
+        start = start_of(before.output, request, self.operands[before])
+        made = self.maker(first, self.places.of, result, ending, start)
+        if made is None or self.placed(made[1]) is None or not isinstance(made[0].owner, BoundTemplate):
+            raise ArgumentError("there is no such step")
+        producer, kernel = made[0].owner.producer, self.natives[node]
+        assert isinstance(producer, Producer) and isinstance(kernel, NativeKernel)
+        assert isinstance(kernel.owner, BoundTemplate)
+        inputs = sum({p.root: p.nbytes for p in request.inputs}.values())
+        why_not = why_not_worth(producer, inputs, request.outputs[0].nbytes, kernel.owner.producer)
+        if why_not:
+            raise ArgumentError(why_not)
+        return made
+
+    def leave_single(self, asked: dict[Node, Request]) -> None:
+        """Take operators off the list that would be a native run of their own between NumPy's, and gain nothing by it.
+
+        What NumPy leaves in the arena is found there; other arrays must be handed to the run.
+        """
+        acting = [n for n in self.order if n not in self.places.views and (n.blocks or not n.kind.startswith("prim::"))]
+        natives = self.natives.keys() | asked.keys()
+
+        def is_numpy(node: Node, beside: Node) -> bool:
+            return node not in natives and not node.blocks and node.block is beside.block
+
+        for k, node in enumerate(acting):
+            if k == 0 or node not in self.doubtful or node not in asked:
+                continue
+            before, behind = acting[k - 1], acting[k + 1 : k + 2]
+            alone = is_numpy(before, node) and all(is_numpy(n, node) for n in behind)
+            in_arena = self.options.enable_out_variant and self.out_variant(before) is not None
+            if alone and not in_arena:
+                del asked[node], self.operands[node]
 
     def is_read_by(self, value: Value, node: Node) -> bool:
         """Whether only this node reads a value, itself or through views."""
@@ -216,11 +316,11 @@ class Decisions:
         if node.kind == FUSION_GROUP:
             return self.programs.get(node) if getattr(self.fallback.get(node), "is_fused", True) else None
         op = entry_of(node)
-        if op is None or op.form != "functional" or op.kind in ("view", "prim") or "fuser" in config.disable:
+        if op is None or op.form != "functional" or op.kind == "prim" or "fuser" in config.disable:
             return None
         # Each is worth its kernel here: a step costs nothing like a call.
         if (
-            op.may_alias
+            ((op.may_alias or op.kind == "view") and not self.is_cast(node))
             or op.full_name in self.lowerer.rules
             or not is_pure(node)
             or (op.kind != "pointwise" and op.scalar is None)
@@ -230,6 +330,13 @@ class Decisions:
             return lower([node], list(node.outputs))
         except NotFused:
             return None
+
+    def is_cast(self, node: Node) -> bool:
+        """Whether a node only converts its operand, to another type than that has: then the result is no view of it."""
+        if node.kind not in CASTS:
+            return False
+        given, made = self.places.of(node.inputs[0]), self.places.of(node.outputs[0])
+        return given is not None and made is not None and given.dtype != made.dtype
 
     def placed(self, values: Sequence[Value]) -> list[Place] | None:
         found = [self.places.of(v) for v in values]

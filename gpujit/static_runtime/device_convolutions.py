@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.cuda_steps import StepBuilder
-from gpujit.kernels.cuda_windows import Windows, columns, small_filters, spread_sums
+from gpujit.kernels.cuda_windows import Windows, columns, small_filters, spread_sums, whole_filters
 from gpujit.kernels.launches import Convolution
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
@@ -30,6 +30,8 @@ from gpujit.static_runtime.places import Place
 
 # Bytes of columns written at one time, and taps up to which each has its own code.
 MOST_COLUMNS, MOST_TAPS = 64 << 20, 64
+# Multiplications that take no longer than the launches of a product.
+FEW_PRODUCTS = 1 << 21
 Sizes = tuple[int, ...]
 
 
@@ -93,10 +95,12 @@ def device_convolution(
         return None
     if found.transposed:
         done = not work.ending and _transposed(build, work)
-    elif has_convolution and work.is_symmetric and not work.ending:
-        done = _by_library(build, work)
+    elif has_convolution and work.is_symmetric:
+        done = not work.ending and _by_library(build, work)
     elif work.groups > 1 and prod(weights.shape[1:]) <= MOST_TAPS:
         done = _small(build, work)
+    elif prod(work.out.shape) * prod(weights.shape[1:]) <= FEW_PRODUCTS and not _is_one_product(work):
+        done = _whole(build, work)
     else:
         done = _product(build, work)
     return (build.finish(), operands) if done else None
@@ -200,6 +204,27 @@ def _small(build: StepBuilder, work: Work) -> bool:
     return True
 
 
+def _whole(build: StepBuilder, work: Work) -> bool:
+    """Each number of the result as a sum that threads share: one launch, but weights are read anew for each pixel."""
+    x, out, weights = work.x.split(1, work.groups), work.out.split(1, work.groups), work.weights.split(0, work.groups)
+    inputs = [x, weights, *([] if work.bias is None else [work.bias.split(0, work.groups)])]
+    program = whole_filters(x.dtype, len(work.taps), work.bias is not None, work.ending)
+    sizes = (*out.shape, *weights.shape[2:])
+    build.tile(program, [v.laid for v in inputs], [out.laid], sizes, work.windows.numbers, label="whole filters")
+    return True
+
+
+def _is_plain(work: Work) -> bool:
+    """Whether filters have one tap, so that pixels are columns as they are."""
+    is_same = all(t == 1 for t in work.taps) and work.out.shape[2:] == work.x.shape[2:]
+    return is_same and not any(work.windows.padding) and all(s == 1 for s in work.windows.stride)
+
+
+def _is_one_product(work: Work) -> bool:
+    """Whether a product is all there is to do."""
+    return work.bias is None and _is_plain(work) and _is_flat(work.x)
+
+
 def _product(build: StepBuilder, work: Work) -> bool:
     """Filters times columns of pixels, for some images at a time."""
     x, out = work.x, work.out
@@ -215,8 +240,7 @@ def _product(build: StepBuilder, work: Work) -> bool:
         spread = work.bias._replace(shape=(filters, *[1] * rank), steps=(1, *[0] * rank))
         copy(build, spread, out)
         beta = 1.0
-    is_plain = all(t == 1 for t in work.taps) and work.out.shape[2:] == x.shape[2:]
-    is_plain = is_plain and not any(work.windows.padding) and all(s == 1 for s in work.windows.stride)
+    is_plain = _is_plain(work)
     if is_plain:
         x = x if _is_flat(x) else _written_out(build, x)
         at_once, step = images, (x.steps[0], x.steps[1])

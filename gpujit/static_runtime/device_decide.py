@@ -12,7 +12,7 @@ from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.printer import SUBGRAPH
-from gpujit.kernels.launches import DeviceKernel, DeviceStep, Gemm, Launch
+from gpujit.kernels.launches import DeviceKernel, DeviceStep, Launch
 from gpujit.kernels.tile import TileError
 from gpujit.passes.analysis.effects import entry_of, is_pure
 from gpujit.passes.decompose.einsum import write_out_einsum
@@ -83,19 +83,14 @@ class DeviceDecisions(Decisions):
             self.kinds.setdefault(node, "native" if node in self.natives else "interpreter")
 
     def put_relus(self) -> None:
-        """Have products end with the relu that alone reads them: its node becomes the step of both."""
+        """Have products and convolutions end with the relu that alone reads them: its node becomes the step of both."""
         for node in [n for n in self.order if n in self.natives and _is_relu(n)]:
             read = self.places.of(node.inputs[0])
             if read is None or read.root.node not in self.natives:
                 continue
             first = read.root.node
             place = self.joined(first, node, read)
-            kernel = self.natives[first]
-            if (
-                place is None
-                or not isinstance(kernel, DeviceStep)
-                or not any(isinstance(c, Gemm) for c in kernel.calls)
-            ):
+            if place is None or not isinstance(self.natives[first], DeviceStep):
                 continue
             made = device_step(first, self.places.of, place, Ending("relu"), self.has_convolution)
             if made is None or self.placed(made[1]) is None or not self.is_to_be_had(made[0]):

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from gpujit.fuser.lower import lower
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Graph, Node, Value
@@ -49,9 +51,9 @@ class Ending(NamedTuple):
         behind = len(self.operands)
         return of_template(bound, behind=behind, overwrites=(len(operands) - 1,) * behind), operands
 
-    def epilogue(self, has_bias: bool) -> Epilogue:
-        """The same for a template."""
-        return Epilogue(has_bias, self.residual is not None, self.activation, self.residual_last)
+    def epilogue(self, has_bias: bool, result: np.dtype) -> Epilogue:
+        """The same for a template, with a result of this type."""
+        return Epilogue(has_bias, self.residual is not None, self.activation, self.residual_last, result.name)
 
 
 NO_ENDING = Ending()

@@ -15,6 +15,7 @@ from gpujit.static_runtime.places import Place
 from gpujit.static_runtime.pools import native_pooling
 from gpujit.static_runtime.products import native_product
 from gpujit.static_runtime.recurrent import native_recurrent
+from gpujit.static_runtime.starts import Start
 
 MAKERS: tuple[Maker, ...] = (
     native_product,
@@ -25,14 +26,27 @@ MAKERS: tuple[Maker, ...] = (
     native_recurrent,
     native_assembly,
 )
-# Those whose templates can do more to their sums.
+# Those whose templates can do more to their sums, and make an operand themselves.
 ENDED = (native_product, native_convolution)
 
 
 def native_step(
-    node: Node, place_of: Callable[[Value], Place | None], result: Place, ending: Ending = NO_ENDING
+    node: Node,
+    place_of: Callable[[Value], Place | None],
+    result: Place,
+    ending: Ending = NO_ENDING,
+    start: Start | None = None,
+    weights: str = "float32",
 ) -> Made | None:
-    """The native step of the first template that has one for a node and what is done at its end; None when none has."""
-    if ending == NO_ENDING:
+    """The native step of the first template that has one for a node and what is done at its end; None when none has.
+
+    With a start the step makes that tensor itself. ``weights``: what constant matrices are kept as, see Options. Raises
+    ArgumentError, InternalError with the reason why it cannot make it.
+    """
+    if weights != "float32":
+        made = native_product(node, place_of, result, ending, start, weights)
+        if made is not None:
+            return made
+    if ending == NO_ENDING and start is None:
         return next((made for make in MAKERS if (made := make(node, place_of, result)) is not None), None)
-    return next((made for make in ENDED if (made := make(node, place_of, result, ending)) is not None), None)
+    return next((made for make in ENDED if (made := make(node, place_of, result, ending, start)) is not None), None)

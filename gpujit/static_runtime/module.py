@@ -22,15 +22,18 @@ from gpujit.static_runtime.build import build
 from gpujit.static_runtime.decide import name_values
 from gpujit.static_runtime.idle import Idle, pool
 from gpujit.static_runtime.makers import native_step
-from gpujit.static_runtime.native import Maker
+from gpujit.static_runtime.native import Made, Maker
 from gpujit.static_runtime.places import Strides, facts_of
 from gpujit.static_runtime.report import Benchmark, MemoryReport, NodeTime, memory_report, results_of
-from gpujit.static_runtime.run import Arena
+from gpujit.static_runtime.run import Arena, TimedArena
 from gpujit.static_runtime.steps import Options, OutStep, StaticPlan
 from gpujit.static_runtime.tiers import Tier, tiers
-from gpujit.support.config import current
+from gpujit.support.config import config, current
 from gpujit.support.errors import ArgumentError, LimitError
+from gpujit.support.watch import running
 
+# The profiler that lends arenas, or None.
+watched = running.get
 # How often a plan is made anew because tensors had other strides; after that they are copied.
 MAX_PLANS = 4
 
@@ -56,6 +59,12 @@ class Memory:
             f"arena of {self.arena:,} bytes ({share:.3f} of the lower bound) for {self.planned} values of "
             f"{self.separate:,} bytes, {self.overwritten} of them in place of an operand; {self.runtimes} runtimes idle"
         )
+
+
+def _made_for(threads: int, maker: Maker, *args: Any, **options: Any) -> Made | None:
+    """What a maker gives for runs by so many threads."""
+    with config(threads=threads):
+        return maker(*args, **options)
 
 
 def at_once(work: Callable[[], object]) -> None:
@@ -91,6 +100,10 @@ class PlannedGraph:
         replan: Callable[[Callable[[], object]], object] = at_once,
     ) -> None:
         self.graph, self.options = graph, options
+        if maker is native_step and options.weights != "float32":
+            maker = partial(native_step, weights=options.weights)
+        if maker is not None and options.threads is not None:
+            maker = partial(_made_for, options.threads, maker)
         self._programs, self._lowerer, self._maker, self._replan = programs, lowerer, maker, replan
         self._strides: dict[str, Strides] = {}
         self._plan: StaticPlan | None = None
@@ -116,7 +129,9 @@ class PlannedGraph:
         finally:
             if runtime.surprises:
                 self._learn(runtime)
-            if runtime.plan is self._plan:
+            if runtime.recorder is not None:
+                self._give_back(runtime)
+            elif runtime.plan is self._plan:
                 self._idle.append(runtime)
 
     def run_on(self, runtime: Arena, values: Sequence[Any], out: Targets | None = None) -> Any:
@@ -138,7 +153,10 @@ class PlannedGraph:
         # Without memory whoever runs it is told: there may be some by then.
         with suppress(LimitError):
             found = self.runtime(values)
-            self._idle.append(found)
+            if found.recorder is not None:
+                self._give_back(found)
+            else:
+                self._idle.append(found)
 
     def plan(self, values: Sequence[Any]) -> StaticPlan:
         """The plan; made for these values when there is none yet."""
@@ -156,6 +174,10 @@ class PlannedGraph:
     def runtime(self, values: Sequence[Any]) -> Arena:
         """A runtime that nobody else uses, made when none is idle."""
         plan = self._plan or self.plan(values)
+        watch = watched()
+        if watch is not None:
+            lent: Arena = watch.arena(self, plan)
+            return lent
         check = current().check_plan
         try:
             found = self._idle.pop()
@@ -186,14 +208,14 @@ class PlannedGraph:
     def profile(self, values: Sequence[Any], runs: int = 10) -> list[NodeTime]:
         """The time of each node, the longest first. A look at the clock between native steps is part of it."""
         plan = self.plan(values)
-        runtime = Arena(plan, profile=True)
+        runtime = TimedArena(plan)
         runtime.run(values)
-        runtime.times.clear()
+        runtime.recorder.clear()
         for _ in range(runs):
             runtime.run(values)
-        total: dict[int, float] = {}
-        for number, seconds in runtime.times:
-            total[number] = total.get(number, 0.0) + seconds / runs
+        taken = runtime.recorder.taken()
+        means = taken.seconds.sum(axis=0) / max(len(taken.runs), 1)
+        total = dict(zip(taken.numbers, means.tolist(), strict=True))
         labels = {t.node: t.label for t in self.tiers()}
         found = []
         for number, seconds in total.items():
@@ -223,15 +245,16 @@ class PlannedGraph:
             runs.append(perf_counter() - start)
         return Benchmark(tuple(runs), tuple(self.profile(values, min(main_runs, 10))))
 
-    def tiers(self, reasons: Mapping[Node, str] | None = None) -> list[Tier]:
+    def tiers(self, reasons: Mapping[Node, str] | None = None, plan: StaticPlan | None = None) -> list[Tier]:
         """What runs each node. Raises ArgumentError before the first run.
 
         Args:
             reasons: why nodes of the graph were not fused.
+            plan: one of its plans; None for the one there is now.
         """
         names = name_values(self.graph)
         by_name = {names[n.outputs[0]]: r for n, r in (reasons or {}).items() if n.outputs and n.outputs[0] in names}
-        return tiers(self._known(), self.options, self._lowerer.rules, by_name)
+        return tiers(plan or self._known(), self.options, self._lowerer.rules, by_name)
 
     def explain(self, reasons: Mapping[Node, str] | None = None) -> str:
         """A line for each node: what runs it and why nothing better. Raises ArgumentError before the first run.
@@ -281,6 +304,12 @@ class PlannedGraph:
             if self._plan is old:
                 self._plan = made
                 self._idle = pool(made.arena.size)
+
+    def _give_back(self, runtime: Arena) -> None:
+        """Give a lent arena back, if whoever lent it still watches."""
+        watch = watched()
+        if watch is not None:
+            watch.give_back(self, runtime)
 
     def _no_memory(self, runtime: Arena) -> LimitError:
         size = runtime.plan.arena.size

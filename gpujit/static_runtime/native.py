@@ -47,7 +47,8 @@ class NativeKernel:
     the results. Each part of the team needs ``scratch`` bytes; word ``scratch_slot`` takes their address,
     ``flags_slot`` that of one int64 for each message in ``checks``, which the kernel sets when the check fails.
     ``owner`` keeps alive what the addresses point to. ``overwrites[k]`` are the operands that result k may be written
-    over.
+    over. A kernel of several ``rounds`` runs once for each, whose words these are; scratch memory lasts over all of
+    them.
     """
 
     address: int
@@ -60,6 +61,7 @@ class NativeKernel:
     is_small: bool
     owner: object
     overwrites: tuple[tuple[int, ...], ...]
+    rounds: tuple[tuple[int, ...], ...] = ()
 
 
 # A native step and the tensors it reads, in the order of its words.
@@ -157,9 +159,10 @@ def of_template(
     start = end - results
     names = (*bound.arrays[:start], *bound.arrays[end:], *bound.arrays[start:end])
     scratch = bound.slots.get("scratch", 0) if bound.scratch_bytes else 0
+    words = tuple(int(w) for w in bound.words)
     return NativeKernel(
         bound.address,
-        tuple(int(w) for w in bound.words),
+        words,
         tuple(bound.slots[name] for name in names),
         bound.scratch_bytes,
         scratch,
@@ -168,6 +171,7 @@ def of_template(
         bound.is_small,
         bound,
         (overwrites,) * results,
+        tuple(tuple(each.get(k, w) for k, w in enumerate(words)) for each in bound.rounds),
     )
 
 

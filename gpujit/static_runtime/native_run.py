@@ -10,10 +10,10 @@ from weakref import proxy
 
 import numpy as np
 
-from gpujit.kernels.team import alone, team
+from gpujit.kernels import ticks
+from gpujit.kernels.team import alone, team, team_run
 from gpujit.static_runtime import enter
-from gpujit.static_runtime.arrays import ALIGN, address_of
-from gpujit.static_runtime.clock import Timed, words_at
+from gpujit.static_runtime.arrays import ALIGN, address_of, words_at
 from gpujit.static_runtime.steps import Operand, Segment
 from gpujit.support.errors import InternalError, OpError
 
@@ -35,6 +35,10 @@ class NativeRun:
         self._functions = address_of(runtime.plan.functions) + 8 * first
         self._blocks = address_of(runtime.block_addresses) + 8 * first
         self._count = len(segment.steps)
+        self._run: Any = runtime.team.run
+        if runtime.recorder is not None:
+            track = runtime.recorder.track(segment.number, words_at(self._blocks, self._count))
+            self._blocks, self._run = track.blocks, team_run(ticks.run_address())
         self._is_alone = all(s.kernel.is_small for s in segment.steps)
         self._given = [(o.shape, o.strides, o.dtype, o.words) for o in segment.given]
         self._made = [(o.shape, o.dtype, _bytes_of(o) + ALIGN, o.words, o.value) for o in segment.made]
@@ -45,7 +49,7 @@ class NativeRun:
         if not self._given and not self._made and not self._checks:
             # All is in the arena.
             return self.launcher()
-        if enter.READS_ARRAYS and self._is_alone and not self._runtime.is_watched:
+        if enter.READS_ARRAYS and self._is_alone and not self._runtime.check:
             return self._native_function()
         # What a call needs, as variables of a closure: each look-up counts here.
         words, flags, address = self._runtime.words, self._runtime.flags, address_of
@@ -88,7 +92,7 @@ class NativeRun:
     def _native_function(self) -> Callable[..., Any]:
         """The run as a function that leaves its arrays to native code."""
         runtime, first = self._runtime, address_of(self._runtime.blocks)
-        flags, team_run = runtime.flags, runtime.team.run
+        flags, run = runtime.flags, self._run
         made, fitting, targets = self._made, self._fitting, runtime.targets
         raise_found, checks = self._raise_found, self._checks
         new, array, byte, address = np.empty, np.ndarray, np.uint8, address_of
@@ -96,7 +100,7 @@ class NativeRun:
             (shape, strides, dtype, [(first + 8 * word, offset) for word, offset in places])
             for shape, strides, dtype, places in self._given
         ]
-        code = ctypes.cast(team_run, ctypes.c_void_p).value or 0
+        code = ctypes.cast(run, ctypes.c_void_p).value or 0
         job = enter.Job(code, _ALONE, self._functions, self._blocks, self._count, layouts)
         objects, job_address, native, words = job.objects, job.address, enter.enter(), runtime.words
         start, steps = enter.OBJECTS, (self._functions, self._blocks, self._count)
@@ -129,7 +133,7 @@ class NativeRun:
                 for i, x in enumerate(kept):
                     for word, offset in given[i][3]:
                         words[word] = address(x) + offset
-                team_run(_ALONE, *steps)
+                run(_ALONE, *steps)
             if checks and flags.any():
                 raise_found()
             if len(results) == 1:
@@ -143,16 +147,15 @@ class NativeRun:
         runtime, functions, blocks, count = self._runtime, self._functions, self._blocks, self._count
         if runtime.check:
             return self._one_by_one
-        if runtime.profile:
-            return self._timed()
+        run = self._run
         if self._is_alone:
-            return partial(runtime.team.run, _ALONE, functions, blocks, count)
+            return partial(run, _ALONE, functions, blocks, count)
 
         def launch() -> None:
             threads = team()
             if threads.size > runtime.parts:
                 runtime.make_scratch(threads.size)
-            threads.run(threads.address, functions, blocks, count)
+            run(threads.address, functions, blocks, count)
 
         return launch
 
@@ -173,22 +176,6 @@ class NativeRun:
         y = np.ndarray(shape, dtype, memory, -low, strides)
         y[...] = x
         return y
-
-    def _timed(self) -> Callable[[], None]:
-        """Runs the steps, and notes what each took."""
-        functions, blocks = (words_at(at, self._count) for at in (self._functions, self._blocks))
-        timed, positions = Timed(functions, blocks), [s.position for s in self._segment.steps]
-        runtime = self._runtime
-
-        def launch() -> None:
-            threads = team()
-            if threads.size > runtime.parts:
-                runtime.make_scratch(threads.size)
-            where = _ALONE if self._is_alone else threads.address
-            threads.run(where, timed.functions, timed.blocks, timed.count)
-            runtime.times += zip(positions, timed.seconds(), strict=True)
-
-        return launch
 
     def _one_by_one(self) -> None:
         runtime, threads = self._runtime, team()

@@ -14,10 +14,12 @@ import numpy as np
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import gemm
+from gpujit.kernels.templates.gemm_weights import Packed, pack_as
 from gpujit.kernels.templates.packs import kept
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.native import Made
 from gpujit.static_runtime.places import Place, Strides
+from gpujit.static_runtime.starts import Start, cast_start, is_half
 from gpujit.support.errors import ArgumentError, InternalError
 
 # A matrix that is no constant is packed on the way. For few rows that is as much work as the product: above so many
@@ -31,11 +33,13 @@ class Operand(NamedTuple):
     value: Value
     shape: tuple[int, ...]
     steps: Strides
+    dtype: str = "float32"
 
     @property
     def turned(self) -> Operand:
         """Rows and columns exchanged."""
-        return Operand(self.value, (*self.shape[:-2], *self.shape[:-3:-1]), (*self.steps[:-2], *self.steps[:-3:-1]))
+        shape, steps = (*self.shape[:-2], *self.shape[:-3:-1]), (*self.steps[:-2], *self.steps[:-3:-1])
+        return self._replace(shape=shape, steps=steps)
 
 
 class Product(NamedTuple):
@@ -47,29 +51,54 @@ class Product(NamedTuple):
 
 
 def native_product(
-    node: Node, place_of: Callable[[Value], Place | None], result: Place, ending: Ending = NO_ENDING
+    node: Node,
+    place_of: Callable[[Value], Place | None],
+    result: Place,
+    ending: Ending = NO_ENDING,
+    start: Start | None = None,
+    kept_as: str = "float32",
 ) -> Made | None:
-    """The native step of a node that is a product of float32 matrices; None for others."""
+    """The native step of a node that is a product of matrices of float32 or half types; None for others.
+
+    Half types are multiplied as float32, and the result is rounded once. ``kept_as``: the dtype of constant matrices in
+    memory; those that cannot be kept so stay float32.
+
+    Raises ArgumentError, InternalError with the reason why the step cannot make what ``start`` says.
+    """
     reader = _READERS.get(node.kind)
-    if reader is None or result.dtype != FLOAT32:
+    if reader is None or not _is_float(result):
         return None
     found = reader(node, place_of)
-    if found is None:
+    if found is None or not found.left.dtype == found.right.dtype == result.dtype.name:
         return None
     bias = None
     if found.bias is not None:
         if not found.bias.is_constant:
             return None
         bias = found.bias.constant()
-        if bias.dtype != FLOAT32 or bias.shape != result.shape[-1:]:
+        if bias.dtype != result.dtype or bias.shape != result.shape[-1:]:
             return None
+    own = None
+    left = place_of(found.left.value)
     try:
-        return _made(found, bias, result, ending)
+        if start is None and left is not None and is_half(left):
+            own, steps = cast_start(found.left.value, left)
+            found = found._replace(left=found.left._replace(steps=steps))
+        elif start is not None:
+            if start.is_read(found.right.value, place_of):
+                raise ArgumentError("it is the right one of two matrices, whose columns are packed")
+            if not start.is_read(found.left.value, place_of):
+                raise ArgumentError("it is not what is multiplied")
+        return _made(found, bias, result, ending, start or own, kept_as)
     except (ArgumentError, InternalError):
+        if start is not None:
+            raise
         return None
 
 
-def _made(product: Product, bias: np.ndarray | None, result: Place, ending: Ending) -> Made | None:
+def _made(
+    product: Product, bias: np.ndarray | None, result: Place, ending: Ending, start: Start | None, kept_as: str
+) -> Made | None:
     left, right = product.left, product.right
     m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
     if right.shape[-2] != k or result.shape[-1] != n:
@@ -79,9 +108,10 @@ def _made(product: Product, bias: np.ndarray | None, result: Place, ending: Endi
         # One matrix for all: the rows of the left ones are rows of one, when they lie evenly.
         while batch and (left.steps[-3] == left.steps[-2] * m or batch[-1] == 1):
             m *= batch[-1]
-            left = Operand(left.value, (*batch[:-1], m, k), (*left.steps[:-3], left.steps[-2], left.steps[-1]))
+            shape, steps = (*batch[:-1], m, k), (*left.steps[:-3], left.steps[-2], left.steps[-1])
+            left = left._replace(shape=shape, steps=steps)
             batch = batch[:-1]
-        right = Operand(right.value, (*batch, k, n), (*[0] * len(batch), *right.steps))
+        right = right._replace(shape=(*batch, k, n), steps=(*[0] * len(batch), *right.steps))
     elif right.shape[:-2] != batch:
         return None
     if len(batch) > 2 or prod(result.shape) != prod(batch) * m * n or not prod(result.shape) or not k:
@@ -90,19 +120,23 @@ def _made(product: Product, bias: np.ndarray | None, result: Place, ending: Endi
     rows = (batch[1] * m * n, m * n, n, 1) if is_pair else (m * n, 0, n, 1)
     described = gemm.Gemm(
         m, n, k, _strides(left), rows, r=rows, batch=prod(batch), inner=batch[1] if is_pair else 1,
-        epilogue=ending.epilogue(bias is not None),
+        epilogue=ending.epilogue(bias is not None, result.dtype),
     )  # fmt: skip
+    source, read = (None, [left.value]) if start is None else (start.source, [*start.operands])
     if right.value.is_constant:
         if any(right.steps[:-2]):
             return None
         weights = right.value.constant()
-        matrix = np.lib.stride_tricks.as_strided(weights, (k, n), tuple(s * 4 for s in right.steps[-2:]))
-        packed = packed_matrix(weights, matrix, gemm.plan(described).tile)
-        return ending.step(gemm.bind(described, matrix, bias, packed), [left.value])
+        matrix = np.lib.stride_tricks.as_strided(weights, (k, n), tuple(s * weights.itemsize for s in right.steps[-2:]))
+        if kept_as == "int8" and not np.isfinite(matrix).all():
+            kept_as = "float32"
+        described = described._replace(right=kept_as)
+        packed = packed_matrix(weights, matrix, gemm.plan(described).tile, kept_as)
+        return ending.step(gemm.bind(described, matrix, bias, packed, source), read)
     if m < FEW_ROWS and k * n > LARGE:
         return None
-    pair = described._replace(b=_strides(right))
-    return ending.step(gemm.bind(pair, None, bias), [left.value, right.value])
+    pair = described._replace(b=_strides(right), right=right.dtype)
+    return ending.step(gemm.bind(pair, None, bias, source=source), [*read, right.value])
 
 
 def _strides(x: Operand) -> tuple[int, int, int, int]:
@@ -114,9 +148,9 @@ def _strides(x: Operand) -> tuple[int, int, int, int]:
 # Packed weights -------------------------------------------------------------------------------------------------------
 
 
-def packed_matrix(weights: np.ndarray, matrix: np.ndarray, tile: int) -> np.ndarray:
+def packed_matrix(weights: np.ndarray, matrix: np.ndarray, tile: int, dtype: str = "float32") -> Packed:
     """The weights as the template reads them, kept as long as the weights are."""
-    return kept(weights, ("matrix", tile, matrix.shape, matrix.strides), lambda: gemm.pack(matrix, tile))
+    return kept(weights, ("matrix", tile, dtype, matrix.shape, matrix.strides), lambda: pack_as(matrix, tile, dtype))
 
 
 # Operators ------------------------------------------------------------------------------------------------------------
@@ -124,9 +158,13 @@ def packed_matrix(weights: np.ndarray, matrix: np.ndarray, tile: int) -> np.ndar
 
 def _operand(value: Value, place_of: Callable[[Value], Place | None], least: int = 2) -> Operand | None:
     place = place_of(value)
-    if place is None or place.dtype != FLOAT32 or place.steps is None or len(place.shape) < least:
+    if place is None or not _is_float(place) or place.steps is None or len(place.shape) < least:
         return None
-    return Operand(value, place.shape, place.steps)
+    return Operand(value, place.shape, place.steps, place.dtype.name)
+
+
+def _is_float(place: Place) -> bool:
+    return place.dtype == FLOAT32 or is_half(place)
 
 
 def _linear(node: Node, place_of: Callable[[Value], Place | None]) -> Product | None:

@@ -19,6 +19,7 @@ from gpujit.passes.nodes import known
 from gpujit.static_runtime.native import Made, of_template
 from gpujit.static_runtime.places import Place
 from gpujit.support.errors import ArgumentError, InternalError
+from gpujit.support.threads import thread_count
 
 
 class Layers(NamedTuple):
@@ -87,7 +88,7 @@ def _bound(found: Layers, places: Sequence[Place]) -> Any:
         strides[-1] if found.kind == "lstm" else (0, 0), y,
     )  # fmt: skip
     lanes = rnn.plan(described).lanes
-    return rnn.bind(described, found.weights, _packed(found.kind, found.weights, lanes))
+    return rnn.bind(described, found.weights, _packed(found.kind, found.weights, lanes), thread_count())
 
 
 def _steps(place: Place) -> tuple[int, ...]:

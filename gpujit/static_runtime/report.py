@@ -11,13 +11,17 @@ import numpy as np
 
 from gpujit.ir.graph import Graph, Value
 from gpujit.kernels.templates.bound import BoundTemplate
+from gpujit.runtime.explain import label_of
 from gpujit.static_runtime.places import facts_of
 from gpujit.static_runtime.steps import StaticPlan
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedValue:
-    """A value in the arena: from byte ``offset`` on, between the steps ``first`` and ``last``, both inclusive."""
+    """A value in the arena: from byte ``offset`` on, between the steps ``first`` and ``last``, both inclusive.
+
+    ``kind`` is the operator that makes it; of a group its operators.
+    """
 
     name: str
     kind: str
@@ -84,7 +88,7 @@ def memory_report(plan: StaticPlan, runtimes: int) -> MemoryReport:
     values = [
         PlannedValue(
             plan.names.get(value) or value.name or "copy",
-            value.node.kind,
+            label_of(value.node),
             str(dtype),
             (facts_of(value) or ((), None))[0],
             offset,

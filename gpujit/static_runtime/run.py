@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import perf_counter
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.vm import Interpreter
 from gpujit.static_runtime import enter
 from gpujit.static_runtime.arrays import ALIGN, address_of, aligned, arrays_in
+from gpujit.static_runtime.clock import CALLS, Recorder
 from gpujit.static_runtime.native_run import NativeRun
 from gpujit.static_runtime.plan import overlaps
 from gpujit.static_runtime.steps import OutStep, Segment, Slot, StaticPlan
@@ -26,8 +27,6 @@ from gpujit.support.errors import InternalError, LimitError
 
 _POISON = 0xA5
 _INTERPRETER = Interpreter(Lowerer(np))
-# Instructions that call a function.
-_CALLS = (bc.OP1, bc.OP2, bc.OP3, bc.OP, bc.OPM)
 
 
 class Arena:
@@ -36,17 +35,16 @@ class Arena:
     Args:
         plan: the plan.
         check: look for overlaps and poison what is free before each step.
-        profile: take each step's time.
+        recorder: takes down when each step began and ended; see TimedArena.
     Raises LimitError when there is no memory for the arena.
     """
 
-    def __init__(self, plan: StaticPlan, *, check: bool = False, profile: bool = False) -> None:
-        self.plan, self.check, self.profile = plan, check, profile
+    def __init__(self, plan: StaticPlan, *, check: bool = False, recorder: Recorder | None = None) -> None:
+        self.plan, self.check, self.recorder = plan, check, recorder
         # Strides of arrays that were not those planned for, by the number of a run and of its operand.
         self.surprises: dict[tuple[int, int], tuple[int, ...]] = {}
         # Arrays to make results in, by the result's place among those of its run.
         self.targets: dict[Value, np.ndarray] = {}
-        self.times: list[tuple[int, float]] = []
         self._poisoned = -1
         # Whether a run's results were seen to lie outside the arena.
         self._is_proven = False
@@ -84,11 +82,6 @@ class Arena:
     def nbytes(self) -> int:
         """Bytes of the arena and of scratch memory."""
         return self.memory.nbytes + self.scratch.nbytes
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether something is done between steps."""
-        return self.check or self.profile
 
     def make_scratch(self, parts: int) -> None:
         """Have scratch memory for so many threads. Raises LimitError."""
@@ -149,9 +142,9 @@ class Arena:
                 bound = NativeRun(self, what).function()
             elif isinstance(what, OutStep):
                 bound = self._out_step(what)
-            if self.profile and instruction[0] in _CALLS and not isinstance(what, Segment):
-                timed: Any = bound or what
-                bound = partial(_timed, self.times, -1 - number, timed)
+            if self.recorder is not None and instruction[0] in CALLS and not isinstance(what, Segment):
+                called: Callable[..., Any] = bound or what  # type: ignore[assignment]  # such instructions have a function
+                bound = self.recorder.timed(-1 - number, called)
             if bound is not None:
                 instruction = (instruction[0], bound, *instruction[2:])
             instructions.append(instruction)
@@ -228,8 +221,19 @@ class Arena:
         self._poisoned = -1
 
 
-def _timed(times: list[tuple[int, float]], number: int, call: Callable[..., Any], *args: Any) -> Any:
-    start = perf_counter()
-    result = call(*args)
-    times.append((number, perf_counter() - start))
-    return result
+class TimedArena(Arena):
+    """An arena whose ``recorder`` has the times of its runs, of those that raise nothing, and of their steps."""
+
+    recorder: Recorder
+
+    def __init__(self, plan: StaticPlan, *, check: bool = False) -> None:
+        super().__init__(plan, check=check, recorder=Recorder(plan.code, plan.segments))
+
+    def run(self, values: Sequence[Any]) -> Any:
+        """As Arena.run."""
+        start = perf_counter_ns()
+        result = Arena.run(self, values)
+        mark = self.recorder.marks.append
+        mark(start)
+        mark(perf_counter_ns())
+        return result

@@ -23,13 +23,20 @@ class Options:
         enable_out_variant: operators write results into the arena; else only native steps do.
         optimize_memory: values that do not live at the same time share memory.
         reuse_operands: a group may write its result over an operand that nobody reads any more.
+        endings: a product or convolution does what follows it alone in the same step: an activation, a sum.
         out_bytes: results of operators that take less are made anew: to write them elsewhere takes longer than that.
+        weights: what the constant matrices of products are kept as: "float32", "bfloat16" (half the memory, three
+            digits) or "int8" (a quarter; 127 steps for each output). Products are computed in float32 all the same.
+        threads: how many threads share the work of one run; None for what the switch ``threads`` says.
     """
 
     enable_out_variant: bool = True
     optimize_memory: bool = True
     reuse_operands: bool = True
+    endings: bool = True
     out_bytes: int = 16_384
+    weights: str = "float32"
+    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +125,8 @@ class StaticPlan:
     is_straight: bool
     made_outputs: dict[int, Value] = field(default_factory=dict)
     reads_attributes: bool = False
+    # Why nodes whose result a template reads are steps of their own.
+    apart: dict[Node, str] = field(default_factory=dict)
 
     def constants(self) -> list[np.ndarray]:
         """Arrays that the graph holds."""

@@ -8,6 +8,7 @@ from math import prod
 
 from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.ir import types as T
+from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.kernels.templates.bound import BoundTemplate
@@ -18,6 +19,9 @@ from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import facts_of
 from gpujit.static_runtime.steps import Options, StaticPlan
 
+# What explains a step of its own before a template's.
+APART = "not a part of the step that reads it"
+
 
 @dataclass(frozen=True, slots=True)
 class Tier:
@@ -26,7 +30,7 @@ class Tier:
     The first three are steps of native runs, from the library of templates, from a fusion group or operator, or for a
     copy that a view needs. A view costs nothing; ``control`` is a branch or loop whose blocks are planned; ``out`` is
     an operator that NumPy computes into the arena, ``numpy`` one whose results are made anew, ``interpreter``
-    everything else. ``reason`` says why it is not one further left.
+    everything else. ``reason`` says why it is not one further left; of a native step, why it is no part of another one.
     """
 
     node: Node
@@ -51,7 +55,9 @@ def tiers(plan: StaticPlan, options: Options, rules: Collection[str], reasons: M
         kernel = kernels.get(node)
         refusal = reasons.get(plan.names.get(node.outputs[0], ""), "") if node.outputs else ""
         if kernel is not None:
-            found.append(Tier(node, f"native {_kind(node, kernel)}", _label(node, kernel, plan), ""))
+            apart = plan.apart.get(node)
+            reason = "" if apart is None else f"{APART}: {apart}"
+            found.append(Tier(node, f"native {_kind(node, kernel)}", _label(node, kernel, plan), reason))
         elif plan.kinds[node] in ("out", "view"):
             reason = _why_not_native(node, rules, refusal) if plan.kinds[node] == "out" else ""
             found.append(Tier(node, plan.kinds[node], label_of(node), reason))
@@ -75,20 +81,36 @@ def _kind(node: Node, kernel: NativeKernel) -> str:
 
 
 def _label(node: Node, kernel: NativeKernel, plan: StaticPlan) -> str:
-    """What a step does; a template's includes the operator whose result it goes on with."""
+    """What a step does; a template's includes the operator whose result it goes on with, and how weights are kept."""
     if not isinstance(kernel.owner, BoundTemplate):
         return label_of(node)
+    return _operators(node, plan) + _narrow(kernel.owner)
+
+
+def _narrow(owner: BoundTemplate) -> str:
+    kept = owner.constants.get("b")
+    return f" ({kept.dtype} weights)" if kept is not None and kept.dtype != FLOAT32 else ""
+
+
+def _operators(node: Node, plan: StaticPlan) -> str:
     ran = set(plan.order)
-    firsts = [n for n in map(_maker, node.inputs) if n is not None and n not in ran and n.kind != "prim::Constant"]
+    firsts: dict[Node, None] = {}
+    stack = list(node.inputs)
+    while stack:
+        first = _maker(stack.pop(), plan)
+        if first is not None and first not in ran and first not in firsts and first.kind != "prim::Constant":
+            firsts[first] = None
+            stack += first.inputs
     if not firsts:
         return label_of(node)
-    return "+".join(label_of(n).rpartition("::")[2] for n in dict.fromkeys([*firsts, node]))
+    # What was made first comes first.
+    return "+".join(label_of(n).rpartition("::")[2] for n in (*reversed(firsts), node))
 
 
-def _maker(value: Value) -> Node | None:
+def _maker(value: Value, plan: StaticPlan) -> Node | None:
     """The node that made a tensor's memory, views of it left out."""
     node = value.node
-    while node.inputs and (op := entry_of(node)) is not None and op.kind == "view":
+    while node.inputs and plan.kinds.get(node) == "view":
         node = node.inputs[0].node
     return node if node.inputs else None
 

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 
+from gpujit.support.watch import unwatched
+
 log = logging.getLogger("gpujit.background")
 
 
@@ -27,6 +29,8 @@ class Job:
     def __init__(self, work: Callable[[], object]) -> None:
         self._work = work
         self._context = copy_context()
+        # Who watches calls does not watch what is done behind them.
+        self._context.run(unwatched)
         self._owner = os.getpid()
         self._done = threading.Event()
 

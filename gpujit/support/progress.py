@@ -10,7 +10,7 @@ with Stage("compile kernels", 20) as stage:
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
@@ -22,19 +22,31 @@ class Stage:
 
     ``done`` of ``total`` pieces are done (None: nobody knows how many there are); ``note`` says what is done now. Any
     thread may count on.
+
+    Args:
+        unit: "bytes" when that is what is counted, to be shown as such.
+        count: tells how many are done, for work that counts by other means; asked when somebody looks.
     """
 
-    __slots__ = ("_listener", "_lock", "done", "name", "note", "total")
+    __slots__ = ("_count", "_done", "_listener", "_lock", "name", "note", "total", "unit")
 
-    def __init__(self, name: str, total: int | None = None) -> None:
-        self.name, self.total, self.done, self.note = name, total, 0, ""
+    def __init__(
+        self, name: str, total: int | None = None, *, unit: str = "", count: Callable[[], int] | None = None
+    ) -> None:
+        self.name, self.total, self.unit, self.note = name, total, unit, ""
+        self._done, self._count = 0, count
         self._lock = threading.Lock()
         self._listener: Listener | None = None
 
     def advance(self, count: int = 1) -> None:
         """So many more pieces are done."""
         with self._lock:
-            self.done += count
+            self._done += count
+
+    @property
+    def done(self) -> int:
+        """Pieces that are done."""
+        return self._done if self._count is None else self._count()
 
     def __enter__(self) -> Stage:
         self._listener = _listener.get()

@@ -71,7 +71,7 @@ def changed(name: str, data: bytes) -> bytes:
         (changed("code/__torch__.py", b"import os\nos.system('x')\n"), "source", "not expected outside"),
     ],
 )
-@pytest.mark.parametrize("command", ["inspect", "run"])
+@pytest.mark.parametrize("command", ["inspect", "run", "verify", "explain", "compare", "bench"])
 def test_what_a_file_is_when_it_is_no_model(
     command: str, data: bytes, code: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,6 +106,15 @@ def test_usage_faults_exit_with_2(arguments: list[str], capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2 and "usage: gpujit" in capsys.readouterr().err
+
+
+def test_usage_faults_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, text in ((["run", "--json"], "FILE"), (["nothing", "--json"], "invalid choice: 'nothing'")):
+        with pytest.raises(SystemExit) as caught:
+            main(given)
+        out, err = capsys.readouterr()
+        found = json.loads(out)
+        assert caught.value.code == 2 and found["error"] == "usage" and text in found["message"] and "usage:" in err
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +157,9 @@ def test_names_from_a_file_reach_the_terminal_escaped(tmp_path: Path, capsys: py
     data = archive(source, {HOSTILE: HOSTILE, "\x1b]0;p": View(np.ones(2), (2,), (1,), device="\x1b[1mcpu")})
     path = write(tmp_path / "m\x1b[2J.pt", data)
     shown = []
-    for arguments in (("inspect", path), ("inspect", path, "--all"), ("run", path, "2")):
+    others = [(c, path, "2") for c in ("run", "verify", "explain", "compare")]
+    others.append(("optimise", path, "2", "-o", tmp_path / "\x1b[2Jo.pt"))
+    for arguments in (("inspect", path), ("inspect", path, "--all"), *others):
         _, out, err = call(capsys, *arguments)
         shown.append(out + err)
     bad = write(tmp_path / "n\x1b[2J.pt", archive(source.replace("= str", "= \x1b"), {}))

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpujit.cli.main import main
 from gpujit.cli.inputs import read_inputs
+from gpujit.cli.main import main
 from gpujit.cli.values import flatten
 from gpujit.support.errors import ArgumentError
 from tests.programs import archive, forward, module

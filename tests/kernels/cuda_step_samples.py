@@ -31,6 +31,7 @@ def _layer(dtype: np.dtype, gates: int, states: int, batch: int) -> list[Any]:
 
 STEPS: dict[str, tuple[str, list[Any]]] = {
     "columns": ("aten::conv2d", [empty(1, 64, 56, 56), empty(64, 64, 3, 3), None, [1, 1], [1, 1], [1, 1], 1]),
+    "whole_filters": ("aten::conv1d", [empty(1, 128, 4), empty(64, 128, 3), empty(64), [2], [1], [1], 1]),
     "depthwise": ("aten::conv2d", [empty(1, 64, 56, 56), empty(64, 1, 3, 3), empty(64), [1, 1], [1, 1], [1, 1], 64]),
     "depthwise_half": (
         "aten::conv2d",

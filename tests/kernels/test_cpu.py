@@ -51,7 +51,7 @@ def test_random_programs_over_whole_vectors_and_rests(case) -> None:
 @given(cases(max_size=40, max_dims=2, max_steps=5), st.sampled_from([1, 3]))
 def test_random_programs_as_large_arrays_are_walked(case, threads) -> None:
     want, got = case.fresh(), case.fresh()
-    limits = {"STREAMED": 0, "STREAMED_TURNED": 0, "LONG_ROW": 1, "ONLINE": 1}
+    limits = {"STREAMED": 0, "STREAMED_TURNED": 0, "LONG_ROW": 1, "ONLINE": 1, "WORTH_A_TEAM": 0}
     with config(threads=threads), patch.multiple(cpu_plan, **limits), patch.object(cpu_launch, "WORTH_A_TEAM", 0):
         try:
             run(case.program, want.inputs, want.outputs, case.sizes, case.params)

@@ -234,13 +234,20 @@ def numbers_of_rows(dtype: np.dtype, names: Sequence[str]) -> TileProgram:
     return builder.finish()
 
 
+def cut_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 20 elements are long from now on, and worth a team."""
+    for module in (cpu_plan, cpu_launch):
+        monkeypatch.setattr(module, "WORTH_A_TEAM", 0)
+    monkeypatch.setattr(cpu_plan, "LONG_ROW", 20)
+
+
 @pytest.mark.parametrize("length", [20, 31, 64, 333, 5000])
 @pytest.mark.parametrize("rows", [(1, 1), (2, 3), (0, 4)])
 @pytest.mark.parametrize("dtype", [F32, F64, np.dtype("i4"), np.dtype(bool)], ids=str)
 def test_few_long_rows_are_cut(
     dtype: np.dtype, rows: tuple[int, int], length: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_plan, "LONG_ROW", 20)
+    cut_all(monkeypatch)
     names = ("any", "all") if dtype.kind == "b" else ("max", "sum", "min")
     program = numbers_of_rows(dtype, names)
     rng = np.random.default_rng(0)
@@ -267,8 +274,8 @@ def test_few_long_rows_are_cut(
         assert all(a.tobytes() == b.tobytes() for a, b in zip(first, outs, strict=True))
 
 
-def test_rows_are_not_cut_where_more_follows() -> None:
-    long = cpu_plan.LONG_ROW
+def test_which_rows_are_cut() -> None:
+    long = 32 * cpu_plan.LONG_ROW
     for program, rows, is_cut in (
         (numbers_of_rows(F32, ["sum"]), 1, True),
         (numbers_of_rows(F32, ["sum"]), cpu_plan.FEW_ROWS, False),
@@ -276,4 +283,112 @@ def test_rows_are_not_cut_where_more_follows() -> None:
     ):
         call = plan_nest(program, [(long, long, 1), (1,)], [(1, 1)] * len(program.outputs), (rows, 1, long), (), 8)
         assert call.nest.segmented == is_cut
-    assert not plan_nest(softmax((0, 1)), [(long, 1)], [(long, 1)], (1, long), (), 8).nest.segmented
+    for rows, length, is_cut in (
+        (1, long, True),
+        (cpu_plan.FEW_ROWS_AGAIN, long, False),
+        # One thread does it: nothing is gained.
+        (1, cpu_plan.LONG_ROW, False),
+    ):
+        nest = plan_nest(softmax((0, 1)), [(length, 1)], [(length, 1)], (rows, length), (), 8).nest
+        assert nest.segmented == is_cut
+
+
+def spread_of_rows(normalised: bool) -> TileProgram:
+    """The variance of each row by two runs over it, and the mean; and what is normalised by them."""
+    builder = Builder(2, 1)
+    x = builder.load(builder.input(F32, 2), (dim(0), dim(1)))
+    count = scalar.cast(scalar.reduce("sum", scalar.const(1, np.dtype("i8"))), F32)
+    mean = scalar.apply("div", scalar.reduce("sum", x), count)
+    away = scalar.apply("sub", x, mean)
+    variance = scalar.apply("div", scalar.reduce("sum", scalar.apply("mul", away, away)), count)
+    builder.store(builder.output(F32, 1), (dim(0),), mean)
+    builder.store(builder.output(F32, 1), (dim(0),), variance)
+    if normalised:
+        y = scalar.apply("div", away, scalar.apply("add", variance, scalar.const(0.5, F32)))
+        builder.store(builder.output(F32, 2), (dim(0), dim(1)), y)
+    return builder.finish()
+
+
+def with_threads(
+    program: TileProgram, inputs: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], sizes: Sequence[int]
+) -> list[np.ndarray]:
+    """What a program gives, the same bytes with any number of threads and each time."""
+    first: list[np.ndarray] = []
+    for threads in (1, 2, 5):
+        with config(threads=threads):
+            outs = [np.full(shape, 7, F32) for shape in shapes]
+            bound = cpu_launch.BoundKernel(program, list(map(strides_of, inputs)), list(map(strides_of, outs)), sizes)
+            assert bound.call.nest.segmented
+            assert not bound.is_small
+            for _ in range(3):
+                for out in outs:
+                    out[...] = 7
+                bound([*inputs, *outs])
+                first = first or [out.copy() for out in outs]
+                assert all(a.tobytes() == b.tobytes() for a, b in zip(first, outs, strict=True))
+    return first
+
+
+@pytest.mark.parametrize("length", [20, 47, 300, 9000])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_long_rows_are_cut_in_each_of_several_runs(
+    rows: int, length: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_all(monkeypatch)
+    rng = np.random.default_rng(length)
+    x = rng.standard_normal((rows, length), np.float32) * 3 + 5
+    wide = x.astype(F64)
+    mean, variance = wide.mean(1), wide.var(1)
+    for normalised in (False, True):
+        shapes = [(rows,), (rows,), *([(rows, length)] if normalised else [])]
+        got = with_threads(spread_of_rows(normalised), [x], shapes, (rows, length))
+        np.testing.assert_allclose(got[0], mean, 1e-5)
+        np.testing.assert_allclose(got[1], variance, 1e-4)
+        if normalised:
+            np.testing.assert_allclose(got[2], (wide - mean[:, None]) / (variance[:, None] + 0.5), 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("online", [1, 1 << 30], ids=["online", "in three runs"])
+@pytest.mark.parametrize("log", [False, True], ids=["softmax", "log_softmax"])
+@pytest.mark.parametrize("length", [33, 700])
+def test_softmax_of_cut_rows(log: bool, length: int, online: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_all(monkeypatch)
+    monkeypatch.setattr(cpu_plan, "ONLINE", online)
+    x = np.random.default_rng(3).standard_normal((3, length), np.float32) * 4
+    # Whole segments of -inf, and where the largest number comes last.
+    x[1, : length // 2] = -np.inf
+    x[2, -1] = 80
+    want = softmax_of(x, 1)
+    with np.errstate(divide="ignore"):
+        want = np.log(want) if log else want
+    for scaled in (False, True):
+        other = np.full_like(x, 2)
+        inputs = [x, other] if scaled else [x]
+        (got,) = with_threads(softmax((0, 1), log, scaled), inputs, [x.shape], x.shape)
+        np.testing.assert_allclose(got, want * 2 if scaled else want, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("online", [1, 1 << 30], ids=["online", "in three runs"])
+def test_numbers_that_softmax_is_not_of(online: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_all(monkeypatch)
+    monkeypatch.setattr(cpu_plan, "ONLINE", online)
+    x = np.ones((3, 200), np.float32)
+    x[0] = -np.inf
+    x[1, 7] = np.nan
+    x[2, 150] = np.inf
+    (got,) = with_threads(softmax((0, 1)), [x], [x.shape], x.shape)
+    assert np.isnan(got[:2]).all()
+    assert np.isnan(got[2, 150])
+    assert (np.delete(got[2], 150) == 0).all() or np.isnan(got[2]).all()
+
+
+@pytest.mark.parametrize("size", [(), (1,), (40,)], ids=str)
+def test_double_is_rounded_to_float_before_half(size: tuple[int, ...]) -> None:
+    builder = Builder(len(size))
+    at = [dim(d) for d in range(len(size))]
+    x = scalar.cast(scalar.cast(builder.load(builder.input(F64, len(size)), at), F32), np.dtype("f2"))
+    builder.store(builder.output(np.dtype("f2"), len(size)), at, x)
+    # Just above the middle of two half numbers, and on it once it is a float.
+    given, got = np.full(size, 1 + 2.0**-11 + 2.0**-40), np.zeros(size, np.float16)
+    cpu_launch.run(builder.finish(), [given], [got], size)
+    np.testing.assert_array_equal(got, given.astype(np.float32).astype(np.float16))

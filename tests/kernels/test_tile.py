@@ -285,6 +285,46 @@ def test_contiguous_dims_merge() -> None:
     assert found.merges == (Merge(False, 0, 0), Merge(False, 1, 0), Merge(True, 0, 0))
 
 
+def halves(sizes: tuple[int, ...], inner: bool = False) -> TileProgram:
+    """The product of two parts of one array, which begin at the two parameters along the first dim (or the second)."""
+    builder = Builder(2)
+    array, starts = builder.input(F32, 2), (builder.param(), builder.param())
+    at = [(dim(0), dim(1) + p) if inner else (dim(0) + p, dim(1)) for p in starts]
+    x, y = (builder.load(array, where) for where in at)
+    builder.store(builder.output(F32, 2), (dim(0), dim(1)), scalar.apply("mul", x, y))
+    return builder.finish()
+
+
+def test_dims_of_slices_merge() -> None:
+    """What an index adds to the outer dim of two that lie together becomes a parameter of the merged one."""
+    x, out = np.arange(40, dtype=F32).reshape(10, 4), np.zeros((3, 4), F32)
+    found = collapse(halves((3, 4)), elements([x]), elements([out]), (3, 4), (1, 6))
+    assert found.sizes == (12,) and found.params == (1, 6, 4, 24)
+    assert [line.split("load ")[1] for line in found.program.text.splitlines() if "load" in line] == [
+        "a0[d0 + p2]", "a0[d0 + p3]",
+    ]  # fmt: skip
+    run(found.program, [x.reshape(-1)], [out.reshape(-1)], found.sizes, found.params)
+    np.testing.assert_array_equal(out, x[1:4] * x[6:9])
+    # Parts of rows do not lie together.
+    inside = collapse(halves((3, 2), inner=True), elements([x]), elements([out[:, :2]]), (3, 2), (0, 2))
+    assert inside.sizes == (3, 2) and inside.params == (0, 2)
+    # A single line: its stride need not be that of the lines' dim.
+    far = np.zeros((10, 8), F32)[:, :4]
+    single = collapse(halves((1, 4)), elements([far]), elements([out[:1]]), (1, 4), (1, 6))
+    assert single.sizes == (4,) and single.params == (1, 6, 8, 48)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(0, 3))
+def test_merged_slices_compute_the_same(n: int, m: int, first: int, second: int) -> None:
+    x = np.random.default_rng(0).standard_normal((8, m)).astype(F32)
+    out = np.zeros((n, m), F32)
+    found = collapse(halves((n, m)), elements([x]), elements([out]), (n, m), (first, second))
+    inputs, outputs = (merged(arrays, list(found.merges), o) for arrays, o in (([x], False), ([out], True)))
+    run(found.program, inputs, outputs, found.sizes, found.params)
+    np.testing.assert_array_equal(out, x[first : first + n] * x[second : second + n])
+
+
 def merged(arrays: list[np.ndarray], merges: list[Merge], is_output: bool) -> list[np.ndarray]:
     found = list(arrays)
     for m in merges:
@@ -301,10 +341,10 @@ def merged(arrays: list[np.ndarray], merges: list[Merge], is_output: bool) -> li
 def test_collapsed_programs_compute_the_same(case) -> None:
     whole, other = case.fresh(), case.fresh()
     run(case.program, whole.inputs, whole.outputs, case.sizes, case.params)
-    found = collapse(case.program, elements(other.inputs), elements(other.outputs), case.sizes)
+    found = collapse(case.program, elements(other.inputs), elements(other.outputs), case.sizes, case.params)
     inputs = merged(other.inputs, list(found.merges), False)
     outputs = merged(other.outputs, list(found.merges), True)
-    run(found.program, inputs, outputs, found.sizes, case.params)
+    run(found.program, inputs, outputs, found.sizes, found.params)
     assert_close(other.outputs, whole.outputs, case.program.text)
 
 

@@ -142,6 +142,26 @@ def test_auto_takes_a_gpu_that_works(no_devices: None, monkeypatch: pytest.Monke
     assert module.to("cpu")._program.device is None
 
 
+def test_a_simulator_that_is_not_there(no_devices: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpujit.runtime import simulated_device
+
+    monkeypatch.setattr(device, "is_simulated", lambda: True)
+    real = importlib.import_module
+
+    def missing(name: str) -> Any:
+        if name == "gpujit.kernels.cuda_device":
+            raise ImportError("No module named 'numba'")
+        return real(name)
+
+    monkeypatch.setattr(simulated_device.importlib, "import_module", missing)
+    with pytest.raises(DeviceError, match="cannot be imported: No module named 'numba'; pip install"):
+        device.open_device("cuda:0")
+    fakes = {"gpujit.kernels.cuda_device": SimpleNamespace(SIMULATED=False)}
+    monkeypatch.setattr(simulated_device.importlib, "import_module", lambda name: fakes.get(name) or real(name))
+    with pytest.raises(DeviceError, match="set it before the process starts"):
+        device.open_device("cuda:0")
+
+
 def test_a_device_is_opened_once(no_devices: None, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
     monkeypatch.setattr(cuda_check, "open", lambda index: opened.append(index) or RecordingDevice(f"cuda:{index or 0}"))

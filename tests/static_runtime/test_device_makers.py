@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from gpujit.ir.dtypes import BFLOAT16
 from gpujit.kernels.launches import Gemm
-from tests.static_runtime.device_help import SIMULATED, calls, check, record_programs, step_for, turned
+from gpujit.static_runtime import device_convolutions
+from gpujit.static_runtime.endings import Ending
+from tests.static_runtime.device_help import SIMULATED, calls, check, record_programs, run_step, step_for, turned
 from tests.static_runtime.help import f32
 
 
@@ -110,17 +112,50 @@ CONVOLUTIONS: list[tuple[str, list[Any], str]] = [
 
 
 @pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
-def test_convolutions(number: int) -> None:
+def test_convolutions(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     name, arguments, wanted = CONVOLUTIONS[number]
+    monkeypatch.setattr(device_convolutions, "FEW_PRODUCTS", 0)
     assert calls(check(name, arguments)) == wanted
 
 
 @pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
-def test_convolutions_by_a_library(number: int) -> None:
+def test_small_convolutions(number: int) -> None:
     name, arguments, wanted = CONVOLUTIONS[number]
+    is_turned = "transpose" in name or any(x is True for x in arguments)
+    assert calls(check(name, arguments)) == (wanted if is_turned or wanted == "g" else "l")
+
+
+@pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
+def test_convolutions_by_a_library(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, arguments, wanted = CONVOLUTIONS[number]
+    monkeypatch.setattr(device_convolutions, "FEW_PRODUCTS", 0)
     is_even = "transpose" not in name and not any((isinstance(x, str) and x == "same") or x is True for x in arguments)
     found = calls(check(name, arguments, has_convolution=True))
     assert found.endswith("c") if is_even else found == wanted
+
+
+def test_relu_at_the_end() -> None:
+    numbers = [[1], [1], [1], 1]
+    for few, name, arguments in (
+        (0, "aten::linear", [f32(3, 5), f32(4, 5, seed=1), f32(4, seed=2)]),
+        (0, "aten::conv1d", [f32(1, 2, 6), f32(3, 2, 3, seed=1), f32(3, seed=2), *numbers]),
+        (1 << 21, "aten::conv1d", [f32(1, 2, 6), f32(3, 2, 3, seed=1), None, *numbers]),
+        (0, "aten::conv1d", [f32(1, 2, 6), f32(2, 1, 3, seed=1), f32(2, seed=2), *numbers[:3], 2]),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(device_convolutions, "FEW_PRODUCTS", few)
+            found = step_for(name, arguments, ending=Ending("relu"))
+        assert found is not None
+        step, operands, outs, want = found
+        assert run_step(step, operands, outs) == ""
+        np.testing.assert_allclose(outs[0], np.maximum(want, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_endings_that_nobody_does_have_no_step() -> None:
+    arguments = [f32(1, 2, 6), f32(3, 2, 3, seed=1), None, [1], [1], [1], 1]
+    assert step_for("aten::conv1d", arguments, ending=Ending("gelu")) is None
+    assert step_for("aten::conv1d", arguments, ending=Ending("relu"), has_convolution=True) is None
+    assert step_for("aten::relu", [f32(3)], ending=Ending("relu")) is None
 
 
 # -------------------------------------------------------------------------------------------------------- pooling
@@ -227,9 +262,9 @@ def test_products_over_layouts(
 
 
 @without_simulator
-@given(st.data())
+@given(st.data(), st.booleans())
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_convolutions_over_numbers(data: st.DataObject) -> None:
+def test_convolutions_over_numbers(data: st.DataObject, is_small: bool) -> None:
     rank = data.draw(st.integers(1, 2))
 
     def numbers(low: int, high: int) -> list[int]:
@@ -252,4 +287,7 @@ def test_convolutions_over_numbers(data: st.DataObject) -> None:
         w = f32(filters, channels // groups, *taps, seed=1)
         if any(n + 2 * p - d * (t - 1) < 1 for n, p, d, t in zip(image, padding, dilation, taps, strict=True)):
             return
-        check(f"aten::conv{rank}d", [x, w, bias, stride, padding, dilation, groups])
+        with pytest.MonkeyPatch.context() as patch:
+            if not is_small:
+                patch.setattr(device_convolutions, "FEW_PRODUCTS", 0)
+            check(f"aten::conv{rank}d", [x, w, bias, stride, padding, dilation, groups])

@@ -150,7 +150,7 @@ POOLED = (
 def test_what_was_read_is_kept_until_the_later_place(monkeypatch: pytest.MonkeyPatch) -> None:
     # What the convolution reads dies in its own step when it stands by itself.
     lines = f"""
-        %a : Float(2, 8, 6, 6) = aten::neg(%x)
+        %a : Float(2, 8, 6, 6) = aten::avg_pool2d(%x, %ones, %ones, %zeros, %no, %no, %nothing)
         %0 : {T} = {CONV.replace("%x", "%a")}
         %b : {T} = aten::avg_pool2d(%r, %ones, %ones, %zeros, %no, %no, %nothing)
         %c : {T} = aten::add(%0, %b, %one)
@@ -205,7 +205,7 @@ def test_no_step_moves_behind_a_write_to_what_it_reads() -> None:
     lines = f"""
         %0 : {T} = {CONV}
         %1 : Float(2, 8, 6, 6) = aten::mul_(%x, %three)
-        %2 : {T} = aten::relu(%0)"""
+        %2 : {T} = aten::tanh(%0)"""
     assert steps_of(lines, "%2, %1", [X, R]) >= 2
 
 

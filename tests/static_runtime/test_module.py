@@ -66,7 +66,8 @@ def test_memory_is_not_shared_when_that_is_not_wanted() -> None:
 def test_operators_keep_their_own_results_without_out_variants() -> None:
     module = from_text(LAYERS, Options(enable_out_variant=False))
     np.testing.assert_allclose(module.run([X, W]), layers(X, W), rtol=1e-5)
-    assert "out " not in module.explain() and module.memory().planned == 2
+    # What is between them is NumPy's too: a run of its own would gain nothing.
+    assert "native" not in module.explain() and module.memory().planned == 0
 
 
 def test_a_group_overwrites_an_operand_that_dies() -> None:

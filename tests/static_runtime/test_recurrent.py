@@ -175,3 +175,26 @@ def flat(value: Any) -> list[np.ndarray]:
     if isinstance(value, np.ndarray):
         return [value]
     return [x for v in value for x in flat(v)] if isinstance(value, (list, tuple)) else []
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_divided_layer_among_other_steps(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rounds are steps of the run, with the results of steps before and behind it."""
+    monkeypatch.setattr(recurrent.rnn, "WORTH_A_ROUND", 0)
+    layer = (gpujit.nn.LSTM if kind == "lstm" else gpujit.nn.GRU)(24, 40, 2, batch_first=True)
+    net = gpujit.nn.Sequential(gpujit.nn.Linear(8, 24), layer)
+    with config(threads=2, simd_width=4):
+        module = gpujit.StaticModule(gpujit.script(net.eval()))
+        x = f32(1, 7, 8)
+        with config(check_plan=True):
+            y, states = module(x)
+        (plan,) = module._executor.plans()
+        assert isinstance(plan.runner, PlannedGraph)
+        steps = [s for g in plan.runner.plan([None, x]).segments for s in g.steps if s.kernel.rounds]
+        assert len(steps) == 2 * (7 + 1)
+        times = module.benchmark((x,), None, 1, 2)
+    wanted, last = gpujit.script(net)(x)
+    np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-6)
+    for got, exact in zip(*(s if isinstance(s, tuple) else [s] for s in (states, last)), strict=True):
+        np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-6)
+    assert sum(n.name.startswith(f"aten::{kind}") for n in times.nodes) == 1

@@ -70,3 +70,37 @@ def test_plans_for_other_strides_are_made_when_they_may_be(replan: object) -> No
         for a, b in zip(module.run([other, w, d]), wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
     assert (module.plan([x, w, d]) is first) is (replan is not_at_all)
+
+
+SINGLE = """
+    graph(%x : Float(8, 40), %w : Float(40, 40)):
+      %no : bool = prim::Constant[value=0]()
+      %last : int = prim::Constant[value=-1]()
+      %1 : Float(8, 40), %i : Long(8, 40) = aten::sort(%x, %last, %no)
+      %2 : Float(8, 40) = aten::neg(%1)
+      %3 : Float(8, 40), %k : Long(8, 40) = aten::sort(%2, %last, %no)
+      return (%3)
+    """
+
+
+def test_one_small_operator_between_numpys_is_numpys() -> None:
+    x, w = f32(8, 40), f32(40, 40, seed=1)
+    for text, tier in (
+        (SINGLE, "numpy"),
+        # Two are worth a call.
+        (
+            SINGLE.replace("aten::neg(%1)", "aten::neg(%5)").replace(
+                "%2 :", "%5 : Float(8, 40) = aten::tanh(%1)\n      %2 :"
+            ),
+            "native",
+        ),
+        # So is one of many elements.
+        (SINGLE.replace("(8, 40)", "(800, 400)"), "native"),
+    ):
+        given = f32(800, 400) if "800" in text else x
+        module = from_text(text)
+        got = module.run([given, w])
+        middle = {t.label: t.name for t in module.tiers()}
+        assert [t.split()[0] for label, t in middle.items() if "sort" not in label] == [tier], middle
+        inner = np.tanh(np.sort(given)) if "tanh" in text else np.sort(given)
+        np.testing.assert_allclose(got, np.sort(-inner), rtol=1e-5)

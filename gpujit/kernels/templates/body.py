@@ -38,6 +38,11 @@ class TemplateBody(KernelBody):
         self._entry = self.builder.block
         self._words: dict[str, Vector] = {}
 
+    @property
+    def block(self) -> ir.Value:
+        """The address of the block."""
+        return self._block
+
     def word(self, name: str) -> Vector:
         """An argument as an int64, read once, where the function begins."""
         found = self._words.get(name)
@@ -138,21 +143,29 @@ class TemplateBody(KernelBody):
         b.position_at_end(done)
         turn.now = turn.following
 
-    def floats(self, base: ir.Value, index: Vector | int, lanes: int, mask: Vector | None = None) -> Vector:
-        """``lanes`` float32 from an address on; 0 where the mask is clear."""
-        return self.e.load(base, index if isinstance(index, int) else index.value, "float32", lanes, mask)
+    def floats(
+        self, base: ir.Value, index: Vector | int, lanes: int, mask: Vector | None = None, dtype: str = "float32"
+    ) -> Vector:
+        """``lanes`` float32, or half types as such, from an address on; 0 where the mask is clear."""
+        return self.e.load(base, index if isinstance(index, int) else index.value, dtype, lanes, mask)
 
-    def put(self, base: ir.Value, index: Vector | int, x: Vector, mask: Vector | None = None) -> None:
-        self.e.store(base, index if isinstance(index, int) else index.value, x, mask=mask)
+    def put(
+        self, base: ir.Value, index: Vector | int, x: Vector, mask: Vector | None = None, dtype: str | None = None
+    ) -> None:
+        self.e.store(base, index if isinstance(index, int) else index.value, x, dtype, mask=mask)
 
     def fetch(self, base: ir.Value, index: Vector) -> None:
         """Asks for a float32's cache line, to be in the second-level cache when it is needed."""
         hints = [ir.Constant(I32, n) for n in (0, 2, 1)]
         self.e.call("llvm.prefetch.p0", ir.VoidType(), [self.at(base, index), *hints])
 
-    def at(self, base: ir.Value, index: Vector | int) -> ir.Value:
-        """The address of a float32."""
-        return self.e.at(base, index if isinstance(index, int) else index.value, "float32")
+    def at(self, base: ir.Value, index: Vector | int, dtype: str = "float32") -> ir.Value:
+        """The address of an element."""
+        return self.e.at(base, index if isinstance(index, int) else index.value, dtype)
+
+    def integer_of(self, address: ir.Value) -> Vector:
+        """An address as an int64."""
+        return Vector(self.e, self.builder.ptrtoint(address, I64), "int64", 1)
 
 
 class Turn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,22 +14,37 @@ from gpujit.kernels.target import host
 from gpujit.kernels.team import alone, caller, team
 from gpujit.support.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from gpujit.kernels.templates.producer import Producer
+
 LINE = 64
 
-_kernels: dict[Hashable, Library] = {}
+# With what renders each.
+_kernels: dict[Hashable, tuple[Library, Callable[[], str]]] = {}
 _lock = threading.Lock()
 
 
-def template_address(key: Hashable, render: Callable[[], str]) -> int:
-    """The address of the kernel known as ``key``, rendered and compiled when it is new."""
-    key = (key, host())
+def template_address(spec: tuple[str, Hashable], render: Callable[[], str]) -> int:
+    """The address of the kernel of a template, by the template's name and what its code follows from; rendered and
+    compiled when it is new."""
+    key = (spec, host())
     with _lock:
         found = _kernels.get(key)
     if found is None:
-        found = supply.module(repr(key), render, TIDY, part="templates")
+        found = supply.module(repr(key), render, TIDY, "templates", spec[0]), render
         with _lock:
             found = _kernels.setdefault(key, found)
-    return found.address("kernel")
+    return found[0].address("kernel")
+
+
+def source_at(address: int) -> tuple[str, str] | None:
+    """What the template's kernel at an address stands for, and its LLVM IR; None when there is none."""
+    with _lock:
+        found = list(_kernels.items())
+    for key, (library, render) in found:
+        if library.address("kernel") == address:
+            return repr(key), render()
+    return None
 
 
 def aligned(shape: int | Sequence[int], dtype: type = np.float32) -> np.ndarray:
@@ -55,7 +71,9 @@ class BoundTemplate:
 
     ``scratch_bytes`` is what each part needs of memory; ``arrays`` names the block's slots for the arrays of a call,
     and ``constants`` gives those that belong to the kernel: packed weights, tables. ``dtypes`` are those of arrays that
-    are not float32. Threads may call one at the same time.
+    are not float32; ``producer`` is what makes an operand, if something does. A kernel of several ``rounds`` is run
+    once for each, with these words; all of a round is done before the next begins. Threads may call one at the same
+    time.
     """
 
     def __init__(
@@ -68,8 +86,10 @@ class BoundTemplate:
         constants: Mapping[str, np.ndarray] | None = None,
         is_small: bool = False,
         dtypes: Mapping[str, type] | None = None,
+        rounds: Sequence[Mapping[str, int]] = (),
+        producer: Producer | None = None,
     ) -> None:
-        self.address, self.arrays = address, tuple(arrays)
+        self.address, self.arrays, self.producer = address, tuple(arrays), producer
         self.constants = dict(constants or {})
         self.scratch_bytes = -(-scratch_bytes // LINE) * LINE
         self.is_small = is_small
@@ -81,6 +101,7 @@ class BoundTemplate:
             self.words[self.slots[name]] = constant.ctypes.data
         if "scratch_bytes" in self.slots:
             self.words[self.slots["scratch_bytes"]] = self.scratch_bytes
+        self.rounds = [{self.slots[name]: value for name, value in each.items()} for each in rounds]
         self._places = [self.slots[name] for name in self.arrays]
         self._dtypes = [np.dtype((dtypes or {}).get(name, np.float32)) for name in self.arrays]
 
@@ -99,5 +120,8 @@ class BoundTemplate:
             parts, workers = threads.size, threads.address
         if self.scratch_bytes:
             block[self.slots["scratch"]] = _scratch(self.scratch_bytes * parts)
-        # Addresses of data, not of array objects: none of the words is to be looked up.
-        caller()(workers, self.address, block.ctypes.data, 0)
+        for words in self.rounds or [{}]:
+            for place, value in words.items():
+                block[place] = value
+            # Addresses of data, not of array objects: none of the words is to be looked up.
+            caller()(workers, self.address, block.ctypes.data, 0)

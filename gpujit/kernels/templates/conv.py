@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from gpujit.kernels.target import host
-from gpujit.kernels.templates import conv_dense, conv_few, conv_rows, gemm, winograd
+from gpujit.kernels.templates import conv_dense, conv_few, conv_rows, gemm, producer, winograd
 from gpujit.kernels.templates.bound import BoundTemplate, template_address
 from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.gemm_weights import pack
 from gpujit.kernels.templates.packs import kept
 from gpujit.kernels.templates.planes import Window
+from gpujit.kernels.templates.producer import Producer, Source
 from gpujit.support.errors import ArgumentError
 from gpujit.support.threads import thread_count
 
@@ -52,12 +56,14 @@ def bind(
     bias: np.ndarray | None = None,
     method: str | None = None,
     owner: np.ndarray | None = None,
+    source: Source | None = None,
 ) -> BoundTemplate:
     """The kernel to call with (x, out), and a residual last; weights are [K, C / groups, kernel y, kernel x].
 
     ``method`` is "dense", "rows", "pixels" (for 1x1), "few" (pixels), "winograd2" or "winograd4"; by default what is
     quicker. What is made of the weights is kept as long as ``owner`` is, an array that the weights are a view of; by
-    default the weights themselves.
+    default the weights themselves. With a ``source``, the images are what that makes, from arrays that take their place
+    in a call.
     Raises ArgumentError.
     """
     conv.check()
@@ -70,14 +76,14 @@ def bind(
     weights = np.ascontiguousarray(weights, np.float32)
     method = method or choose(conv)
     if method == "rows":
-        return _bind_rows(conv, weights, bias, owner)
+        return _bind_rows(conv, weights, bias, owner, source)
     if method == "pixels":
-        return _bind_pixels(conv, weights, bias, owner)
+        return _bind_pixels(conv, weights, bias, owner, source)
     if method == "few":
-        return _bind_few(conv, weights, bias, owner)
+        return _bind_few(conv, weights, bias, owner, source)
     if method.startswith("winograd"):
-        return _bind_winograd(conv, weights, bias, owner, int(method[-1]))
-    return bind_dense(conv, weights, bias, owner)
+        return _bind_winograd(conv, weights, bias, owner, int(method[-1]), source)
+    return bind_dense(conv, weights, bias, owner, source=source)
 
 
 @lru_cache(maxsize=1024)
@@ -125,8 +131,60 @@ def _stride_kind(window: Window) -> int:
     return window.stride[1] if window.stride[1] <= 2 else 0
 
 
-def _arrays(conv: Conv) -> list[str]:
-    return ["x", "out", *(["residual"] if conv.epilogue.residual else [])]
+# Bytes of images that a producer makes at a time, to stay in the first-level cache.
+LOT_BYTES = 1 << 14
+
+
+def _images(conv: Conv, source: Source | None, at_once: int, sharing: int, parts: float = 1) -> Producer | None:
+    """What makes ``at_once`` channels at a time, or as many as are a lot (0).
+
+    Args:
+        sharing: tasks that read the same.
+        parts: how often a pixel is needed for all of these, on average.
+    """
+    if source is None:
+        return None
+    area = conv.window.height * conv.window.width
+    if source.elements != conv.images * conv.channels * area:
+        raise ArgumentError("the images are a part of what is made")
+    lot = at_once or max(1, min(conv.channels // conv.groups, LOT_BYTES // (4 * area)))
+    return Producer(
+        source.rows(area, area, is_part=False), lot * area, _times(conv.images * conv.groups, sharing) * parts,
+        conv.images * -(-conv.channels // lot), lot,
+    )  # fmt: skip
+
+
+def _times(alone: int, sharing: int) -> int:
+    """How many threads make the same, which ``sharing`` tasks read; there are ``alone`` such tasks side by side."""
+    return max(1, min(sharing, -(-thread_count() // alone)))
+
+
+def _bound(
+    name: str,
+    spec: NamedTuple,
+    render: Callable[[], str],
+    slots: tuple[str, ...],
+    words: dict[str, int],
+    conv: Conv,
+    scratch: int,
+    constants: dict[str, np.ndarray],
+    made: Producer | None,
+    is_small: bool,
+) -> BoundTemplate:
+    """The template, with what makes its images if something does."""
+    if made is not None:
+        slots, words, scratch = (*slots, *made.slots), words | made.words(scratch), made.scratch_bytes(scratch)
+    return BoundTemplate(
+        template_address((name, spec), render),
+        slots,
+        words,
+        [*producer.names(made, "x"), "out", *(["residual"] if conv.epilogue.residual else [])],
+        scratch_bytes=scratch,
+        constants=constants,
+        is_small=is_small,
+        dtypes=producer.array_types(made) | conv.epilogue.dtypes,
+        producer=made,
+    )
 
 
 def _constants(conv: Conv, bias: np.ndarray | None) -> dict[str, np.ndarray]:
@@ -161,6 +219,7 @@ def bind_dense(
     owner: np.ndarray,
     places: np.ndarray | None = None,
     out_area: int = 0,
+    source: Source | None = None,
 ) -> BoundTemplate:
     """The unfolding kernel; pixel ``p`` goes to ``places[p]`` of a channel of ``out_area`` pixels, if that is given."""
     window, lanes = conv.window, host().width
@@ -175,7 +234,9 @@ def bind_dense(
         segments = table.shape[1]
         constants |= {"taps": window.taps, "pieces": table}
     stride = _stride_kind(window) if segments else 1
-    spec = conv_dense.DenseSpec(rows, vectors, lanes, segments, stride, conv.epilogue, places is not None)
+    spec = conv_dense.DenseSpec(
+        rows, vectors, lanes, segments, stride, conv.epilogue, places is not None, source is not None
+    )
     if places is not None:
         constants["places"] = places
     panels, blocks = -(-pixels // spec.tile), -(-filters // rows)
@@ -188,25 +249,33 @@ def bind_dense(
         "tap_count": window.kernel[0] * window.kernel[1], "pixels": pixels, "panels": panels,
         "chunks": -(-blocks // chunk), "chunk": chunk, "blocks": blocks, "out_area": out_area,
     }  # fmt: skip
-    return BoundTemplate(
-        template_address(("conv_dense", spec), lambda: conv_dense.render(spec)),
-        conv_dense.SLOTS,
-        words,
-        _arrays(conv),
-        scratch_bytes=4 * (depth * spec.tile + (channels * window.plane_size if segments else 0)),
-        constants=constants,
-        is_small=conv.work < WORTH_A_TEAM,
-    )
+    if segments or source is None:
+        made = _images(conv, source, 0, panels * words["chunks"])
+    else:
+        if source.elements != conv.images * conv.channels * pixels:
+            raise ArgumentError("the images are a part of what is made")
+        # Panels are made where they are read.
+        made = Producer(
+            source.rows(pixels, spec.tile, is_part=True), 0, _times(tasks, words["chunks"]),
+            panels * conv.images * conv.groups, pieces=panels * conv.images * conv.channels,
+        )  # fmt: skip
+    return _bound(
+        "conv_dense", spec, lambda: conv_dense.render(spec), conv_dense.SLOTS, words, conv,
+        4 * (depth * spec.tile + (channels * window.plane_size if segments else 0)), constants, made,
+        conv.work < WORTH_A_TEAM,
+    )  # fmt: skip
 
 
-def _bind_few(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray) -> BoundTemplate:
+def _bind_few(
+    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, source: Source | None
+) -> BoundTemplate:
     """The kernel with filters in the lanes."""
     window, lanes = conv.window, host().width
     if conv.groups != 1:
         raise ArgumentError(f"a convolution of few pixels is in one group, not in {conv.groups}")
     pixels = window.output[0] * window.output[1]
     rows, vectors = gemm.register_tile(pixels, conv.filters, lanes)
-    spec = conv_few.FewSpec(rows, vectors, lanes, conv.epilogue)
+    spec = conv_few.FewSpec(rows, vectors, lanes, conv.epilogue, source is not None)
     taps = window.kernel[0] * window.kernel[1]
     words = {
         "images": conv.images, "channels": conv.channels, "filters": conv.filters, "area": window.height * window.width,
@@ -214,18 +283,16 @@ def _bind_few(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: n
     }  # fmt: skip
     turned = kept(owner, ("few", spec.tile), lambda: conv_few.pack(weights, spec.tile))
     packed = {"weights": turned, "offsets": conv_few.offsets(window)}
-    return BoundTemplate(
-        template_address(("conv_few", spec), lambda: conv_few.render(spec)),
-        conv_few.SLOTS,
-        words,
-        _arrays(conv),
-        scratch_bytes=4 * pixels * taps * conv.channels,
-        constants=_constants(conv, bias) | packed,
-        is_small=conv.work < WORTH_A_TEAM or words["panels"] < 2,
-    )
+    return _bound(
+        "conv_few", spec, lambda: conv_few.render(spec), conv_few.SLOTS, words, conv,
+        4 * pixels * taps * conv.channels, _constants(conv, bias) | packed,
+        _images(conv, source, conv.channels, words["panels"]), conv.work < WORTH_A_TEAM or words["panels"] < 2,
+    )  # fmt: skip
 
 
-def _bind_pixels(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray) -> BoundTemplate:
+def _bind_pixels(
+    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, source: Source | None
+) -> BoundTemplate:
     """A 1x1 convolution as a product whose rows are pixels: no lane is idle in images of few pixels."""
     if not conv.window.is_plain or conv.groups != 1:
         raise ArgumentError(f"products over pixels are for windows of 1x1 in one group, not {conv.window}")
@@ -236,7 +303,8 @@ def _bind_pixels(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner
         batch=conv.images, epilogue=conv.epilogue,
     )  # fmt: skip
     matrix, tile = weights.reshape(conv.filters, conv.channels).T, gemm.plan(product).tile
-    return gemm.bind(product, matrix, bias, kept(owner, ("pixels", tile), lambda: gemm.pack(matrix, tile)))
+    packed = kept(owner, ("pixels", tile), lambda: pack(matrix, tile))
+    return gemm.bind(product, matrix, bias, packed, source)
 
 
 def rows_tile(filters: int, kernel_y: int, height: int, width: int, lanes: int) -> tuple[int, int, int]:
@@ -256,14 +324,16 @@ def rows_tile(filters: int, kernel_y: int, height: int, width: int, lanes: int) 
     return together, rows, vectors
 
 
-def _bind_rows(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray) -> BoundTemplate:
+def _bind_rows(
+    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, source: Source | None
+) -> BoundTemplate:
     window, lanes = conv.window, host().width
     height, width = window.output
     filters, channels = conv.filters // conv.groups, conv.channels // conv.groups
     together, rows, vectors = rows_tile(filters, window.kernel[0], height, width, lanes)
     spec = conv_rows.RowsSpec(
         together, rows, vectors, lanes, window.kernel[0], window.stride[0], window.dilation[0], _stride_kind(window),
-        conv.epilogue,
+        conv.epilogue, source is not None,
     )  # fmt: skip
     columns = window.taps[: window.kernel[1]]
 
@@ -280,16 +350,12 @@ def _bind_rows(conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: 
         "depth": channels * window.kernel[1], "out_rows": height, "out_columns": width,
         "bands": 1 if tasks >= 8 else min(height, -(-8 // tasks)), "blocks": -(-filters // together),
     }  # fmt: skip
-    return BoundTemplate(
-        template_address(("conv_rows", spec), lambda: conv_rows.render(spec)),
-        conv_rows.SLOTS,
-        words,
-        _arrays(conv),
-        # A tile may begin near the end of the last row, and reads rows that there are not.
-        scratch_bytes=4 * (channels * window.plane_size + rows * window.plane[1] + vectors * lanes),
-        constants=constants,
-        is_small=conv.work < WORTH_A_TEAM,
-    )
+    # A tile may begin near the end of the last row, and reads rows that there are not.
+    scratch = 4 * (channels * window.plane_size + rows * window.plane[1] + vectors * lanes)
+    return _bound(
+        "conv_rows", spec, lambda: conv_rows.render(spec), conv_rows.SLOTS, words, conv, scratch, constants,
+        _images(conv, source, 0, words["bands"]), conv.work < WORTH_A_TEAM,
+    )  # fmt: skip
 
 
 # What the products of a band may take of the second-level cache, in bytes.
@@ -341,14 +407,14 @@ def winograd_cost(conv: Conv, m: int) -> float:
 
 
 def _bind_winograd(
-    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, m: int
+    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, m: int, source: Source | None
 ) -> BoundTemplate:
     if not may_use_winograd(conv):
         raise ArgumentError(f"Winograd's algorithm is for 3x3 windows of stride 1, not {conv.window}")
     window, lanes = conv.window, host().width
     bands = _bands(conv, m, lanes, thread_count())
     rows, vectors = bands.tile
-    spec = winograd.WinogradSpec(m, rows, vectors, lanes, conv.epilogue)
+    spec = winograd.WinogradSpec(m, rows, vectors, lanes, conv.epilogue, source is not None)
     height, width = window.output
     columns = -(-width // m)
     stride = bands.padded + lanes
@@ -370,12 +436,12 @@ def _bind_winograd(
     packed = kept(owner, ("winograd", m, rows), lambda: winograd.pack(weights, m, rows))
     tables = {"lasts": winograd.lasts(columns, bands.padded // lanes, lanes)}
     numbers = spec.side**2 * (words["slab_in"] + words["slab_out"]) + words["plane_size"] + m * m * stride + lanes
-    return BoundTemplate(
-        template_address(("winograd", spec), lambda: winograd.render(spec)),
-        winograd.SLOTS,
-        words,
-        _arrays(conv),
-        scratch_bytes=4 * numbers,
-        constants=_constants(conv, bias) | tables | {"weights": packed},
-        is_small=conv.work < WORTH_A_TEAM,
-    )
+    # Bands share two rows of pixels with their neighbours.
+    parts = 1 + 2 / (m * bands.rows) if bands.number > 1 else 1
+    made = _images(conv, source, 0, words["chunks"], parts)
+    if made is not None:
+        made = replace(made, calls=made.calls * bands.number)
+    return _bound(
+        "winograd", spec, lambda: winograd.render(spec), winograd.SLOTS, words, conv, 4 * numbers,
+        _constants(conv, bias) | tables | {"weights": packed}, made, conv.work < WORTH_A_TEAM,
+    )  # fmt: skip

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 
+from gpujit.kernels.templates import producer
 from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.bound import aligned
 from gpujit.kernels.templates.epilogue import Epilogue
@@ -39,6 +40,8 @@ class DenseSpec(NamedTuple):
     epilogue: Epilogue
     # Whether pixels go to the places that a table has for them.
     is_scattered: bool = False
+    # Whether images are made by a producer.
+    is_produced: bool = False
 
     @property
     def tile(self) -> int:
@@ -84,7 +87,7 @@ def pieces(window: Window, lanes: int, vectors: int) -> np.ndarray:
 def render(spec: DenseSpec) -> str:
     """The kernel's LLVM IR."""
     texts: list[str] = []
-    with template(SLOTS, texts) as k:
+    with template((*SLOTS, *(producer.SLOTS if spec.is_produced else ())), texts) as k:
         _write(k, spec)
     return texts[0]
 
@@ -105,6 +108,8 @@ def _write(k: TemplateBody, spec: DenseSpec) -> None:
     panel_at = k.scratch()
     planes = k.at(panel_at, depth * spec.tile)
     low, high = k.share(k.word("images") * groups * panels * chunks)
+    if spec.is_produced:
+        producer.begin(k)
     with k.loop(low, high) as task:
         above = k.quotient(task, chunks)
         index = k.quotient(above, panels)
@@ -116,20 +121,34 @@ def _write(k: TemplateBody, spec: DenseSpec) -> None:
             with k.builder.if_then(unless_current(k, current, index)):
                 k.outline(
                     "planes",
-                    [source, planes],
-                    lambda k, source, target: write_channels(k, source, target, spec.lanes, spec.stride_x),
+                    [source, planes, index * channels],
+                    lambda k, source, target, row: write_channels(
+                        k, source, target, spec.lanes, spec.stride_x, row if spec.is_produced else None
+                    ),
                 )
         is_new = unless_current(k, packed, above)
         if spec.segments:
             with k.builder.if_then(is_new):
                 k.outline("pack", [planes, panel_at, panel], lambda k, *given: _pack_pieces(k, spec, *given))
+        elif spec.is_produced:
+            with k.builder.if_then(is_new):
+                row, begin = index * channels, panel * spec.tile
+                there = k.at(panel_at, -(row * spec.tile + begin))
+                end = k.smaller(begin + spec.tile, pixels)
+                k.outline(
+                    "make",
+                    [row, begin, end, there],
+                    lambda k, row, begin, end, there: producer.make(
+                        k, row, row + k.word("channels"), begin, end, there
+                    ),
+                )
         first = panel * spec.tile
         weights = k.at(k.array("weights"), group * blocks * depth * spec.rows)
         target = index * filters * pixels + first
         start = chunk * k.word("chunk")
         with k.loop(start, k.smaller(start + k.word("chunk"), blocks)) as block:
             w = k.at(weights, block * depth * spec.rows)
-            if spec.segments:
+            if spec.segments or spec.is_produced:
                 _multiply(k, spec, w, panel_at, buffer, depth)
             else:
                 line = k.at(source, first)
@@ -223,7 +242,7 @@ def _scatter_row(
         at = k.e.load(k.array("places"), (first + v * lanes).value, "int64", lanes, mask)
         other = k.e.gather(k.at(k.array("residual"), base), at, "float32", mask) if epilogue.residual else None
         x = epilogue.apply(k.e, k.floats(sums, v * lanes, lanes), bias, other)
-        k.e.scatter(k.at(k.array("out"), base), at, x, mask=mask)
+        k.e.scatter(k.at(k.array("out"), base, epilogue.result), at, x, epilogue.result, mask=mask)
 
 
 def finish_row(
@@ -243,7 +262,7 @@ def finish_row(
         mask = k.e.tail_mask(count - v * lanes, lanes)
         other = k.floats(residual, at + v * lanes, lanes, mask) if epilogue.residual else None
         value = epilogue.apply(k.e, k.floats(sums, v * lanes, lanes), bias, other)
-        k.put(out, at + v * lanes, value, mask)
+        k.put(out, at + v * lanes, value, mask, epilogue.result)
 
 
 def _pack_pieces(k: TemplateBody, spec: DenseSpec, planes: ir.Value, panel_at: ir.Value, panel: Vector) -> None:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 
+from gpujit.kernels.templates import producer
 from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.epilogue import Epilogue
-from gpujit.kernels.templates.gemm import pack as pack_matrix
+from gpujit.kernels.templates.gemm_weights import pack as pack_matrix
 from gpujit.kernels.templates.planes import Window
 from gpujit.kernels.vector import Vector
 
@@ -29,6 +30,8 @@ class FewSpec(NamedTuple):
     vectors: int
     lanes: int
     epilogue: Epilogue
+    # Whether images are made by a producer.
+    is_produced: bool = False
 
     @property
     def tile(self) -> int:
@@ -54,10 +57,12 @@ def offsets(window: Window) -> np.ndarray:
 def render(spec: FewSpec) -> str:
     """The kernel's LLVM IR."""
     texts: list[str] = []
-    with template(SLOTS, texts) as k:
+    with template((*SLOTS, *(producer.SLOTS if spec.is_produced else ())), texts) as k:
         for name in SLOTS[6:-2]:
             k.word(name)
         low, high = k.share(k.word("panels"))
+        if spec.is_produced:
+            producer.begin(k)
         with k.builder.if_then((low < high).value), k.loop(0, k.word("images")) as image:
             gathered = k.scratch()
             _gather(k, spec, image, gathered)
@@ -69,7 +74,11 @@ def render(spec: FewSpec) -> str:
 def _gather(k: TemplateBody, spec: FewSpec, image: Vector, target: ir.Value) -> None:
     """What the pixels read, as [pixels][taps][channels]."""
     channels, area = k.word("channels"), k.word("area")
-    source = k.at(k.array("x"), image * channels * area)
+    if spec.is_produced:
+        source, row = producer.rows_at(k), image * channels
+        producer.make(k, row, row + channels, 0, area, k.at(source, -(row * area)))
+    else:
+        source = k.at(k.array("x"), image * channels * area)
     zero = k.e.constant("float32", spec.lanes, 0.0)
     with k.loop(0, k.word("pixels") * k.word("tap_count")) as n:
         offset = k.e.load(k.array("offsets"), n.value, "int64", 1)
@@ -117,4 +126,4 @@ def _finish(k: TemplateBody, spec: FewSpec, buffer: ir.Value, first_filter: Vect
             if spec.epilogue.residual:
                 residual = e.load(k.array("residual"), place, "float32", spec.lanes, mask, stride=pixels.value)
             x = spec.epilogue.apply(e, x, bias, residual)
-            e.store(k.array("out"), place, x, mask=mask, stride=pixels.value)
+            e.store(k.array("out"), place, x, spec.epilogue.result, mask=mask, stride=pixels.value)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
+from gpujit.kernels.templates import producer
 from gpujit.kernels.templates.body import TemplateBody, template
 from gpujit.kernels.templates.conv_dense import finish_row
 from gpujit.kernels.templates.epilogue import Epilogue
@@ -37,12 +38,14 @@ class RowsSpec(NamedTuple):
     dilation_y: int
     stride_x: int
     epilogue: Epilogue
+    # Whether images are made by a producer.
+    is_produced: bool = False
 
 
 def render(spec: RowsSpec) -> str:
     """The kernel's LLVM IR."""
     texts: list[str] = []
-    with template(SLOTS, texts) as k:
+    with template((*SLOTS, *(producer.SLOTS if spec.is_produced else ())), texts) as k:
         _write(k, spec)
     return texts[0]
 
@@ -61,6 +64,8 @@ def _write(k: TemplateBody, spec: RowsSpec) -> None:
     planes = k.scratch()
     bands = k.word("bands")
     low, high = k.share(k.word("images") * k.word("groups") * bands)
+    if spec.is_produced:
+        producer.begin(k)
     with k.loop(low, high) as task:
         index = k.quotient(task, bands)
         group = k.rest(index, k.word("groups"))
@@ -69,8 +74,10 @@ def _write(k: TemplateBody, spec: RowsSpec) -> None:
             source = k.at(x, index * channels * area)
             k.outline(
                 "planes",
-                [source, planes],
-                lambda k, source, target: write_channels(k, source, target, lanes, spec.stride_x),
+                [source, planes, index * channels],
+                lambda k, source, target, row: write_channels(
+                    k, source, target, lanes, spec.stride_x, row if spec.is_produced else None
+                ),
             )
         weights = k.at(k.array("weights"), group * blocks * depth * (spec.kernel_y * spec.filters))
         first, last = (k.quotient(out_rows * n, bands) for n in (band, band + 1))

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 import numpy as np
 
-_packs: dict[tuple[int, Hashable], tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
+T = TypeVar("T")
+
+_packs: dict[tuple[int, Hashable], tuple[weakref.ref[np.ndarray], Any]] = {}
 _lock = threading.Lock()
 
 
-def kept(weights: np.ndarray, key: Hashable, make: Callable[[], np.ndarray]) -> np.ndarray:
+def kept(weights: np.ndarray, key: Hashable, make: Callable[[], T]) -> T:
     """What ``make`` gives, called when nothing was made of these very weights under ``key`` yet.
 
     Nobody may write into the weights or the result. Threads that ask at the same time may both make it; one is kept.
@@ -21,12 +24,14 @@ def kept(weights: np.ndarray, key: Hashable, make: Callable[[], np.ndarray]) -> 
     with _lock:
         found = _packs.get(whole)
     if found is not None and found[0]() is weights:
-        return found[1]
+        kept_already: T = found[1]
+        return kept_already
     made = make()
     with _lock:
         found = _packs.get(whole)
         if found is not None and found[0]() is weights:
-            return found[1]
+            others: T = found[1]
+            return others
         _packs[whole] = weakref.ref(weights, lambda ref: _forget(whole, ref)), made
     return made
 

@@ -6,12 +6,13 @@ stride and dilation are, neighbours in the output are neighbours in a plane, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
 
+from gpujit.kernels.templates import producer
 from gpujit.kernels.templates.body import TemplateBody
 from gpujit.kernels.vector import I32, Number, Vector
 
@@ -116,11 +117,38 @@ def write_planes(
                     k.put(at, x, outside)
 
 
-def write_channels(k: TemplateBody, source: ir.Value, target: ir.Value, lanes: int, stride_x: int) -> None:
-    """The planes of as many channels as the word ``channels`` says, one after the other."""
-    area = k.word("height") * k.word("width")
-    with k.loop(0, k.word("channels")) as c:
-        write_planes(k, k.at(source, c * area), k.at(target, c * k.word("plane_size")), lanes, stride_x)
+def write_channels(
+    k: TemplateBody, source: ir.Value, target: ir.Value, lanes: int, stride_x: int, row: Vector | None = None
+) -> None:
+    """The planes of as many channels as the word ``channels`` says, one after the other.
+
+    With ``row`` the images' rows from that one on, a channel each, are made by a producer.
+    """
+    area, channels = k.word("height") * k.word("width"), k.word("channels")
+
+    def write(c: Vector, line: ir.Value) -> None:
+        write_planes(k, line, k.at(target, c * k.word("plane_size")), lanes, stride_x)
+
+    if row is None:
+        with k.loop(0, channels) as c:
+            write(c, k.at(source, c * area))
+    else:
+        each_channel(k, row, k.number(0), area, write)
+
+
+def each_channel(
+    k: TemplateBody, row: Vector, first: Vector, last: Vector, write: Callable[[Vector, ir.Value], None]
+) -> None:
+    """Calls ``write(channel, its pixels)`` for channels that a producer makes, whose pixels from ``first`` up to
+    ``last`` are there."""
+    area, channels, lot = k.word("height") * k.word("width"), k.word("channels"), k.word("producer_lot")
+    room = producer.rows_at(k)
+    with k.loop(0, k.quotient(channels + lot - 1, lot)) as number:
+        low = number * lot
+        high = k.smaller(low + lot, channels)
+        producer.make(k, row + low, row + high, first, last, k.at(room, -((row + low) * area)))
+        with k.loop(low, high) as c:
+            write(c, k.at(room, (c - low) * area))
 
 
 def padded_columns(

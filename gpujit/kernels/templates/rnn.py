@@ -3,6 +3,8 @@
 Weights are packed once, so that a register tile holds all gates of as many hidden units as a vector has lanes: a cell's
 update needs nothing but the tile. The input's part of the gates is one product for many time steps; a time step then
 multiplies the hidden state and updates the cells. Sequences of a batch do not need each other: the team shares them.
+Few sequences are divided otherwise: the team shares the hidden units, in a round for each time step and for each
+product of inputs.
 """
 
 from __future__ import annotations
@@ -11,50 +13,32 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
 
-from gpujit.kernels.math_exp import tanh
-from gpujit.kernels.math_quick import sigmoid
 from gpujit.kernels.target import host
-from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.bound import BoundTemplate, aligned, template_address
-from gpujit.kernels.vector import Vector
+from gpujit.kernels.templates.rnn_code import (
+    BIAS,
+    DEPTH,
+    ENTRIES,
+    GATES,
+    HIDDEN,
+    INPUT,
+    NEW_BIAS,
+    SLOTS,
+    RnnSpec,
+    render,
+)
 from gpujit.support.errors import ArgumentError
 
-GATES = {"lstm": 4, "gru": 3}
-SLOTS = (
-    "x", "h0", "c0", "y", "hn", "cn", "weights", "table",
-    "steps", "batch", "layers", "directions", "size", "panels", "chunk",
-    # In elements.
-    "x_t", "x_b", "x_k", "y_t", "y_b", "h_l", "h_b", "c_l", "c_b",
-    "gates_room", "rows_room", "scratch", "scratch_bytes",
-)  # fmt: skip
-# What the table says of a layer's direction: where parts begin in the packed weights, and the input's size.
-_INPUT, _HIDDEN, _BIAS, _NEW_BIAS, _DEPTH, _ENTRIES = range(6)
 # Floats of gates that are computed ahead of the time steps that use them: they should stay in the cache.
 AHEAD = 1 << 16
 # Rows that the input's product should have at least, since its weights are read anew for each lot of them.
 FEWEST_ROWS = 24
 # Operations below which one thread is as quick as the team.
 WORTH_A_TEAM = 400_000
-
-
-class RnnSpec(NamedTuple):
-    """The code of a recurrent layer: register tiles of ``rows`` (inputs) and ``batch_rows`` (hidden states) rows.
-
-    ``has_sequence`` says whether the hidden states of all steps are a result, not only the last ones.
-    """
-
-    kind: str
-    rows: int
-    batch_rows: int
-    lanes: int
-    has_sequence: bool
-
-    @property
-    def tile(self) -> int:
-        """Floats of all gates of a tile's hidden units."""
-        return GATES[self.kind] * self.lanes
+# Multiplications of a time step that are worth a round of the team; and time steps that may have rounds of their own,
+# each of which takes a block of arguments.
+WORTH_A_ROUND, MOST_ROUNDS = 60_000, 4096
 
 
 class Layer(NamedTuple):
@@ -97,7 +81,7 @@ def pack(kind: str, layers: Sequence[Layer], lanes: int) -> tuple[np.ndarray, np
     GRU's new gate, whose hidden part gets its own.
     """
     parts: list[np.ndarray] = []
-    table = np.zeros((len(layers), _ENTRIES), np.int64)
+    table = np.zeros((len(layers), ENTRIES), np.int64)
     end = 0
 
     def add(row: int, entry: int, part: np.ndarray) -> None:
@@ -107,9 +91,9 @@ def pack(kind: str, layers: Sequence[Layer], lanes: int) -> tuple[np.ndarray, np
         end += part.size
 
     for row, layer in enumerate(layers):
-        table[row, _DEPTH] = layer.w_ih.shape[1]
-        add(row, _INPUT, _panels(kind, layer.w_ih, lanes))
-        add(row, _HIDDEN, _panels(kind, layer.w_hh, lanes))
+        table[row, DEPTH] = layer.w_ih.shape[1]
+        add(row, INPUT, _panels(kind, layer.w_ih, lanes))
+        add(row, HIDDEN, _panels(kind, layer.w_hh, lanes))
         bias = np.zeros(layer.w_ih.shape[0], np.float32)
         new_bias = np.zeros(layer.w_hh.shape[1], np.float32)
         if layer.b_ih is not None:
@@ -118,10 +102,10 @@ def pack(kind: str, layers: Sequence[Layer], lanes: int) -> tuple[np.ndarray, np
             shared = layer.b_hh.size if kind == "lstm" else 2 * new_bias.size
             bias[:shared] += layer.b_hh[:shared]
             new_bias += layer.b_hh[shared:] if kind == "gru" else 0
-        add(row, _BIAS, _panels(kind, bias[:, None], lanes))
+        add(row, BIAS, _panels(kind, bias[:, None], lanes))
         room = np.zeros(-(-new_bias.size // lanes) * lanes, np.float32)
         room[: new_bias.size] = new_bias
-        add(row, _NEW_BIAS, room)
+        add(row, NEW_BIAS, room)
     packed = aligned(end)
     np.concatenate(parts, out=packed)
     return packed, table
@@ -136,225 +120,14 @@ def _panels(kind: str, w: np.ndarray, lanes: int) -> np.ndarray:
     return np.ascontiguousarray(room.reshape(gates, panels, lanes, depth).transpose(1, 3, 0, 2))
 
 
-# The kernel -----------------------------------------------------------------------------------------------------------
-
-
-def render(spec: RnnSpec) -> str:
-    """The kernel's LLVM IR."""
-    texts: list[str] = []
-    with template(SLOTS, texts) as k:
-        for name in SLOTS[8:-2]:
-            k.word(name)
-        low, high = k.share(k.word("batch"))
-        with k.builder.if_then((low < high).value):
-            _Writer(k, spec, low, high - low).write()
-    return texts[0]
-
-
-class _Rows(NamedTuple):
-    """Rows of floats in memory: the address of the first float, strides of steps and sequences."""
-
-    at: ir.Value
-    t: Vector
-    b: Vector
-
-
-class _Writer:
-    """Writes the loops over ``count`` sequences from ``low`` on."""
-
-    def __init__(self, k: TemplateBody, spec: RnnSpec, low: Vector, count: Vector) -> None:
-        self.k, self.spec, self.low, self.count = k, spec, low, count
-        self.steps, self.size, self.panels = k.word("steps"), k.word("size"), k.word("panels")
-        self.width = self.panels * spec.tile
-        self.gates = k.scratch()
-        self.buffer = k.buffer(spec.batch_rows * spec.tile)
-
-    def write(self) -> None:
-        k = self.k
-        with k.loop(0, k.word("layers")) as layer:
-            source, target = self.source(layer), self.target(layer)
-            with k.loop(0, k.word("directions")) as direction:
-                self.direction(layer, direction, source, target)
-
-    def between(self, layer: Vector) -> _Rows:
-        """The memory of what a layer hands to the next: two of them take turns."""
-        k = self.k
-        row = k.word("directions") * self.size
-        at = k.at(self.gates, k.word("gates_room") + (layer & 1) * k.word("rows_room"))
-        return _Rows(k.at(at, self.low * row), row * k.word("batch"), row)
-
-    def source(self, layer: Vector) -> tuple[_Rows, Vector]:
-        """What a layer reads, and the stride of its features."""
-        k = self.k
-        x = _Rows(k.at(k.array("x"), self.low * k.word("x_b")), k.word("x_t"), k.word("x_b"))
-        is_first = layer == 0
-        found = self.chosen(is_first, x, self.between(layer + 1))
-        return found, k.e.select(is_first, k.word("x_k"), 1)
-
-    def target(self, layer: Vector) -> _Rows:
-        """Where a layer's hidden states go."""
-        k = self.k
-        if not self.spec.has_sequence:
-            return self.between(layer)
-        y = _Rows(k.at(k.array("y"), self.low * k.word("y_b")), k.word("y_t"), k.word("y_b"))
-        return self.chosen(layer + 1 == k.word("layers"), y, self.between(layer))
-
-    def chosen(self, which: Vector, yes: _Rows, no: _Rows) -> _Rows:
-        e = self.k.e
-        at = self.k.builder.select(which.value, yes.at, no.at)
-        return _Rows(at, e.select(which, yes.t, no.t), e.select(which, yes.b, no.b))
-
-    def direction(self, layer: Vector, direction: Vector, source: tuple[_Rows, Vector], target: _Rows) -> None:
-        k, spec = self.k, self.spec
-        number = layer * k.word("directions") + direction
-        weights, row = k.array("weights"), number * _ENTRIES
-        depth, *starts = (
-            k.e.load(k.array("table"), (row + entry).value, "int64", 1)
-            for entry in (_DEPTH, _INPUT, _HIDDEN, _BIAS, _NEW_BIAS)
-        )
-        w_ih, w_hh, bias, new_bias = (k.at(weights, start) for start in starts)
-        target = target._replace(at=k.at(target.at, direction * self.size))
-        # The sequences' first state, and where their last one goes.
-        state = (number * k.word("batch") + self.low) * self.size
-        h0 = k.at(k.array("h0"), number * k.word("h_l") + self.low * k.word("h_b"))
-        cells = h0
-        if spec.kind == "lstm":
-            cells = k.at(k.array("cn"), state)
-            c0 = k.at(k.array("c0"), number * k.word("c_l") + self.low * k.word("c_b"))
-            self.copy(c0, k.word("c_b"), cells)
-        backwards = direction != 0
-
-        def time(step: Vector) -> Vector:
-            return k.e.select(backwards, self.steps - 1 - step, step)
-
-        chunk = k.word("chunk")
-        with k.loop(0, k.quotient(self.steps + chunk - 1, chunk)) as lot:
-            first = lot * chunk
-            steps = k.smaller(chunk, self.steps - first)
-            self.inputs(source, depth, w_ih, bias, steps, lambda step: time(first + step))
-            with k.loop(0, steps) as step:
-                now = first + step
-                before = _Rows(k.at(target.at, time(now - 1) * target.t), target.t, target.b)
-                before = self.chosen(now == 0, _Rows(h0, target.t, k.word("h_b")), before)
-                after = target._replace(at=k.at(target.at, time(now) * target.t))
-                gates = k.at(self.gates, step * self.count * self.width)
-                self.step(before, after, gates, cells, w_hh, new_bias)
-        self.copy(k.at(target.at, time(self.steps - 1) * target.t), target.b, k.at(k.array("hn"), state))
-
-    def copy(self, source: ir.Value, stride: Vector, target: ir.Value) -> None:
-        """The states of all sequences to where they lie together."""
-
-        def write(k: TemplateBody, source: ir.Value, stride: Vector, target: ir.Value, count: Vector) -> None:
-            size = k.word("size")
-            with k.loop(0, count) as b:
-                line, to = k.at(source, b * stride), k.at(target, b * size)
-                k.vector_loop(
-                    size, self.spec.lanes, lambda i, mask: k.put(to, i, k.floats(line, i, self.spec.lanes, mask), mask)
-                )
-
-        self.k.outline("copy", [source, stride, target, self.count], write)
-
-    def inputs(
-        self,
-        source: tuple[_Rows, Vector],
-        depth: Vector,
-        weights: ir.Value,
-        bias: ir.Value,
-        steps: Vector,
-        time: object,
-    ) -> None:
-        """The input's part of the gates of some time steps, biases added."""
-        k, spec = self.k, self.spec
-        rows, feature = source
-        lanes, tile, vectors = spec.lanes, spec.tile, GATES[spec.kind]
-        total = steps * self.count
-        assert callable(time)
-        with k.loop(0, self.panels) as panel:
-            panel_at, bias_at = k.at(weights, panel * depth * tile), k.at(bias, panel * tile)
-            with k.loop(0, total, spec.rows) as row:
-                # Rows beyond the last are the last one again, and stored as often.
-                numbers = [k.smaller(row + r, total - 1) for r in range(spec.rows)]
-                lines = []
-                for n in numbers:
-                    step = k.quotient(n, self.count)
-                    lines.append(k.at(rows.at, time(step) * rows.t + (n - step * self.count) * rows.b))
-                sums = multiply_tile(
-                    k, spec.rows, vectors, lanes, depth,
-                    lambda i, r: k.floats(lines[r], i * feature, 1),
-                    lambda i, v: k.floats(panel_at, i * tile + v * lanes, lanes),
-                )  # fmt: skip
-                biases = [k.floats(bias_at, v * lanes, lanes) for v in range(vectors)]
-                for n, line in zip(numbers, sums, strict=True):
-                    to = k.at(self.gates, n * self.width + panel * tile)
-                    for v, x in enumerate(line):
-                        k.put(to, v * lanes, x + biases[v])
-
-    def step(
-        self, before: _Rows, after: _Rows, gates: ir.Value, cells: ir.Value, weights: ir.Value, new_bias: ir.Value
-    ) -> None:
-        """One time step of all sequences."""
-        k, spec = self.k, self.spec
-        lanes, tile = spec.lanes, spec.tile
-        with k.loop(0, self.panels) as panel:
-            panel_at, unit = k.at(weights, panel * self.size * tile), panel * lanes
-            with k.loop(0, self.count, spec.batch_rows) as b:
-                last = self.count - 1
-                lines = [k.at(before.at, k.smaller(b + r, last) * before.b) for r in range(spec.batch_rows)]
-                sums = multiply_tile(
-                    k, spec.batch_rows, GATES[spec.kind], lanes, self.size,
-                    lambda i, r: k.floats(lines[r], i, 1),
-                    lambda i, v: k.floats(panel_at, i * tile + v * lanes, lanes),
-                )  # fmt: skip
-                for r, row in enumerate(sums):
-                    for v, x in enumerate(row):
-                        k.put(self.buffer, r * tile + v * lanes, x)
-                given = [
-                    self.buffer, k.at(gates, b * self.width + panel * tile), k.smaller(self.count - b, spec.batch_rows),
-                    self.size - unit, k.at(cells, b * self.size + unit), k.at(before.at, b * before.b + unit), before.b,
-                    k.at(after.at, b * after.b + unit), after.b, k.at(new_bias, unit),
-                ]  # fmt: skip
-                k.outline("cells", given, lambda k, *given: _update(k, spec, *given))
-
-
-def _update(
-    k: TemplateBody,
-    spec: RnnSpec,
-    sums: ir.Value,
-    gates: ir.Value,
-    count: Vector,
-    units: Vector,
-    cells: ir.Value,
-    before: ir.Value,
-    before_stride: Vector,
-    after: ir.Value,
-    after_stride: Vector,
-    new_bias: ir.Value,
-) -> None:
-    """New states of a tile's units, of ``count`` sequences, from the hidden and the input's part of their gates."""
-    e, lanes = k.e, spec.lanes
-    mask = e.tail_mask(units, lanes)
-    with k.loop(0, count) as r:
-        line = k.at(gates, r * k.word("panels") * spec.tile)
-        hidden = [k.floats(sums, r * spec.tile + v * lanes, lanes) for v in range(GATES[spec.kind])]
-        given = [k.floats(line, v * lanes, lanes) for v in range(GATES[spec.kind])]
-        if spec.kind == "lstm":
-            i, f, g, o = (x + y for x, y in zip(hidden, given, strict=True))
-            at = r * k.word("size")
-            cell = sigmoid(e, f) * k.floats(cells, at, lanes, mask) + sigmoid(e, i) * tanh(e, g)
-            k.put(cells, at, cell, mask)
-            new = sigmoid(e, o) * tanh(e, cell)
-        else:
-            reset, update = (sigmoid(e, x + y) for x, y in zip(hidden[:2], given[:2], strict=True))
-            fresh = tanh(e, e.fma(reset, hidden[2] + k.floats(new_bias, 0, lanes), given[2]))
-            new = e.fma(update, k.floats(before, r * before_stride, lanes, mask) - fresh, fresh)
-        k.put(after, r * after_stride, new, mask)
-
-
 # Choice ---------------------------------------------------------------------------------------------------------------
 
 
-def plan(rnn: Rnn) -> RnnSpec:
-    """The register tiles for this machine. Raises ArgumentError for an impossible layer."""
+def plan(rnn: Rnn, threads: int = 1) -> RnnSpec:
+    """The register tiles for this machine, and how a team divides the work.
+
+    Raises ArgumentError for an impossible layer.
+    """
     if rnn.kind not in GATES:
         raise ArgumentError(f"a recurrent layer {rnn.kind!r}: there are {', '.join(GATES)}")
     if min(rnn.steps, rnn.batch, rnn.size, rnn.layers, rnn.directions) < 1 or rnn.directions > 2:
@@ -367,8 +140,15 @@ def plan(rnn: Rnn) -> RnnSpec:
     while lanes < min(width, rnn.size):
         lanes *= 2
     most = 6 if width >= 16 else 3
-    total = rnn.steps * rnn.batch
-    return RnnSpec(rnn.kind, _even(total, most), _even(rnn.batch, most), lanes, rnn.y is not None)
+    total, rows = rnn.steps * rnn.batch, _even(rnn.batch, most)
+    is_divided = (
+        threads > 1
+        and rnn.batch < 2 * rows
+        and -(-rnn.size // lanes) >= 2 * threads
+        and rnn.batch * GATES[rnn.kind] * rnn.size * rnn.size >= WORTH_A_ROUND
+        and rnn.steps * rnn.layers * rnn.directions <= MOST_ROUNDS
+    )
+    return RnnSpec(rnn.kind, _even(total, most), rows, lanes, rnn.y is not None, is_divided)
 
 
 def _even(total: int, most: int) -> int:
@@ -376,13 +156,16 @@ def _even(total: int, most: int) -> int:
     return -(-total // -(-total // most))
 
 
-def bind(rnn: Rnn, layers: Sequence[Layer], packed: tuple[np.ndarray, np.ndarray] | None = None) -> BoundTemplate:
+def bind(
+    rnn: Rnn, layers: Sequence[Layer], packed: tuple[np.ndarray, np.ndarray] | None = None, threads: int = 1
+) -> BoundTemplate:
     """The kernel to call with (x, h0, c0, y, hn, cn): without c0 and cn for a GRU, without y when it is not wanted.
 
     ``layers`` are directions within layers; ``packed`` is what ``pack`` made of them, when somebody has it. ``hn`` and
-    ``cn`` are contiguous [layers * directions, batch, size]. Raises ArgumentError.
+    ``cn`` are contiguous [layers * directions, batch, size]. ``threads`` will run it, more or fewer can. Raises
+    ArgumentError.
     """
-    spec = plan(rnn)
+    spec = plan(rnn, threads)
     gates, size = GATES[rnn.kind], rnn.size
     if len(layers) != rnn.layers * rnn.directions:
         raise ArgumentError(f"{len(layers)} layers' directions were given, {rnn.layers * rnn.directions} described")
@@ -417,5 +200,18 @@ def bind(rnn: Rnn, layers: Sequence[Layer], packed: tuple[np.ndarray, np.ndarray
         [*arrays, *(["cn"] if is_lstm else [])],
         scratch_bytes=4 * (chunk * row + rooms * rows_room),
         constants={"weights": weights, "table": table},
-        is_small=rnn.batch < 2 * spec.batch_rows or work < WORTH_A_TEAM,
+        is_small=not spec.is_divided and (rnn.batch < 2 * spec.batch_rows or work < WORTH_A_TEAM),
+        rounds=_rounds(rnn, chunk) if spec.is_divided else (),
     )
+
+
+def _rounds(rnn: Rnn, chunk: int) -> list[dict[str, int]]:
+    """The rounds of a divided kernel, in order."""
+    found = []
+    for layer in range(rnn.layers):
+        for direction in range(rnn.directions):
+            for step in range(rnn.steps):
+                if step % chunk == 0:
+                    found.append({"layer": layer, "direction": direction, "round": -1 - step // chunk})
+                found.append({"layer": layer, "direction": direction, "round": step})
+    return found

@@ -15,11 +15,19 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 
+from gpujit.kernels.templates import producer
 from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.bound import aligned
 from gpujit.kernels.templates.conv_dense import finish_row, mask_of
 from gpujit.kernels.templates.epilogue import Epilogue
-from gpujit.kernels.templates.planes import join_lanes, padded_columns, shuffled, split_lanes, unless_current
+from gpujit.kernels.templates.planes import (
+    each_channel,
+    join_lanes,
+    padded_columns,
+    shuffled,
+    split_lanes,
+    unless_current,
+)
 from gpujit.kernels.vector import I64, Vector
 
 SLOTS = (
@@ -51,6 +59,8 @@ class WinogradSpec(NamedTuple):
     vectors: int
     lanes: int
     epilogue: Epilogue
+    # Whether images are made by a producer.
+    is_produced: bool = False
 
     @property
     def side(self) -> int:
@@ -115,7 +125,7 @@ def outward(m: int, q: Sequence[Vector]) -> list[Vector]:
 def render(spec: WinogradSpec) -> str:
     """The kernel's LLVM IR."""
     texts: list[str] = []
-    with template(SLOTS, texts) as k:
+    with template((*SLOTS, *(producer.SLOTS if spec.is_produced else ())), texts) as k:
         _write(k, spec)
     return texts[0]
 
@@ -130,6 +140,8 @@ def _write(k: TemplateBody, spec: WinogradSpec) -> None:
     turned = k.at(plane, k.word("plane_size"))
     products = k.at(turned, k.word("slab_in") * spec.side**2)
     low, high = k.share(k.word("images") * bands * chunks)
+    if spec.is_produced:
+        producer.begin(k)
     with k.loop(low, high) as task:
         index = k.quotient(task, chunks)
         image = k.quotient(index, bands)
@@ -138,7 +150,8 @@ def _write(k: TemplateBody, spec: WinogradSpec) -> None:
         rows = k.smaller(k.word("tile_rows") - first, k.word("band_rows"))
         source = k.at(k.array("x"), image * channels * k.word("height") * k.word("width"))
         with k.builder.if_then(unless_current(k, current, index)):
-            k.outline("inward", [source, plane, turned, first, rows], lambda k, *given: _channels(k, spec, *given))
+            given = [source, plane, turned, first, rows, image * channels]
+            k.outline("inward", given, lambda k, *given: _channels(k, spec, *given))
         last = k.smaller(chunk + k.word("chunk"), k.word("blocks"))
         _products(k, spec, turned, products, chunk, last)
         filters = k.smaller(last * spec.rows, k.word("filters"))
@@ -154,10 +167,22 @@ def _channels(
     turned: ir.Value,
     first: Vector,
     rows: Vector,
+    channel: Vector,
 ) -> None:
-    with k.loop(0, k.word("channels")) as c:
-        _plane(k, spec, k.at(source, c * k.word("height") * k.word("width")), plane, first, rows)
+    height, width = k.word("height"), k.word("width")
+
+    def write(c: Vector, pixels: ir.Value) -> None:
+        _plane(k, spec, pixels, plane, first, rows)
         _turn_in(k, spec, plane, k.at(turned, c * k.word("stride")))
+
+    if spec.is_produced:
+        # Of each channel the rows of pixels that the tiles read.
+        top = first * spec.m - k.word("pad_y")
+        bottom = k.smaller(top + rows * spec.m + 2, height)
+        each_channel(k, channel, k.larger(top, 0) * width, k.larger(bottom, 0) * width, write)
+        return
+    with k.loop(0, k.word("channels")) as c:
+        write(c, k.at(source, c * height * width))
 
 
 def _filters(

@@ -35,6 +35,7 @@ from gpujit.passes.freeze.methods import FrozenFunction
 from gpujit.passes.freeze.objects import Cloner
 from gpujit.passes.inline import inline, inlined
 from gpujit.support.errors import FreezeError
+from gpujit.support.progress import Stage
 
 Clean = Callable[[Graph], bool]
 
@@ -83,8 +84,9 @@ def freeze_object(
     _inline_interface_calls(root, methods)
     # Methods of preserved submodules are left as they are, but what they write is not constant.
     others = [Method(o, n, _inlined_graph(o, n)) for o in reachable(kept.whole) for n in o.type.methods]
-    _fold(root, methods, others, kept, clean, in_place=False)
-    facts = _fold(root, methods, others, kept, clean, in_place=True)
+    with Stage("freeze"):
+        _fold(root, methods, others, kept, clean, in_place=False)
+        facts = _fold(root, methods, others, kept, clean, in_place=True)
     for method in methods:
         if finish is not None:
             finish(method.graph)

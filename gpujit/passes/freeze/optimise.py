@@ -25,6 +25,7 @@ from gpujit.passes.peephole.queries import answer_queries
 from gpujit.passes.texts import join_texts
 from gpujit.passes.tuples import lower_tuples
 from gpujit.passes.unread import simplify_unread
+from gpujit.support.progress import Stage
 
 # Rounds after which cleaning stops; each finds what the one before uncovered.
 MAX_ROUNDS = 20
@@ -85,9 +86,12 @@ def optimize_frozen(graphs: Sequence[Graph], *, numerics: bool) -> FrozenReport:
     steps: list[Callable[[Graph], bool]] = [clean, group_products]
     if numerics:
         steps.append(folder.run)
-    for graph in graphs:
-        until_unchanged(graph, steps)
-        report.refused += folder.refusals
-        folder.refusals = []
+    with Stage("optimise", len(graphs)) as stage:
+        for graph in graphs:
+            stage.note = graph.name
+            until_unchanged(graph, steps)
+            report.refused += folder.refusals
+            folder.refusals = []
+            stage.advance()
     report.folded = folder.folded
     return report

@@ -312,7 +312,8 @@ def fork(ev: Evaluator, node: Node) -> None:
     if raises or not _stays(node.output):
         _keep_fork(ev, node)
         return
-    site = CallSite(graph.name, node.source, ev.call_of(node))
+    around = ev.call_of(node)
+    site = CallSite(graph.name, node.source, around, "" if around is None else around.module)
     results = ev.run_graph(graph, [ev.get(v) for v in node.inputs], site)
     ev.bind(node.output, Task(results[0], node.output.type))
 

@@ -13,6 +13,7 @@ import numpy as np
 from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.module import Function
+from gpujit.ir.module_path import dotted, joined, object_path
 from gpujit.ir.source import CallSite
 from gpujit.ir.types import TensorType
 from gpujit.ir.values import ScriptObject
@@ -153,17 +154,7 @@ class Evaluator:
 
     def call_of(self, node: Node) -> CallSite | None:
         """The calls around a node of the old graph: those it was inlined through, then those followed here."""
-        if node.call is None or self.call is None:
-            return self.call if node.call is None else node.call
-        frames = []
-        site: CallSite | None = node.call
-        while site is not None:
-            frames.append(site)
-            site = site.parent
-        result = self.call
-        for frame in reversed(frames):
-            result = CallSite(frame.function, frame.range, result)
-        return result
+        return joined(node.call, self.call)
 
     def emit_op(self, name: str, inputs: Sequence[Value], like: Node, t: T.Type) -> Value:
         """The result of an operator by its full name."""
@@ -350,7 +341,12 @@ class Evaluator:
 
     def call_function(self, function: Function, arguments: Sequence[Abstract], node: Node) -> Abstract:
         """What a call returns."""
-        site = CallSite(function.name, node.source, self.call_of(node))
+        around, module = self.call_of(node), None
+        if node.kind == "prim::CallMethod" and (found := object_path(node.inputs[0])) is not None:
+            module = dotted("" if self.call is None else self.call.module, found)
+        if module is None:
+            module = "" if around is None else around.module
+        site = CallSite(function.name, node.source, around, module)
         return self.run_graph(function.graph, arguments, site)[0]
 
     # ------------------------------------------------------------------------------------------------- unknown code

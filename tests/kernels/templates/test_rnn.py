@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpujit.kernels.templates.rnn import GATES, Layer, Rnn, bind, pack, plan, render
+from gpujit.kernels.templates import rnn
+from gpujit.kernels.templates.rnn import Layer, Rnn, bind, pack, plan
+from gpujit.kernels.templates.rnn_code import GATES, render
 from gpujit.ops import table
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
@@ -71,6 +73,7 @@ def check(
     directions: int = 1,
     has_biases: bool = True,
     batch_first: bool = False,
+    threads: int = 1,
 ) -> None:
     rng = np.random.default_rng(steps + batch)
     groups = parameters(rng, kind, inputs, size, layers, directions, has_biases)
@@ -87,7 +90,8 @@ def check(
     whole = (batch * size, size)
     described = Rnn(kind, steps, batch, size, layers, directions, (*strides(inputs), 1), whole, whole, strides(width))
     given_h, given_c = h.copy(), c.copy()
-    kernel = bind(described, [Layer(*g) for g in groups])
+    kernel = bind(described, [Layer(*g) for g in groups], threads=threads)
+    assert bool(kernel.rounds) == plan(described, threads).is_divided == (threads > 1)
     if kind == "lstm":
         kernel(x, h, c, y, hn, cn)
     else:
@@ -135,6 +139,57 @@ def test_gates_of_few_steps_at_a_time(kind: str) -> None:
 def test_the_team_shares_a_batch(kind: str, threads: int) -> None:
     with config(threads=threads):
         check(kind, 8, 64, 24, 64, 2, 2)
+
+
+@pytest.fixture
+def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small layers are divided, too."""
+    monkeypatch.setattr(rnn, "WORTH_A_ROUND", 0)
+
+
+@pytest.mark.usefixtures("worth_it")
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("kind", GATES)
+def test_the_team_shares_the_units_of_few_sequences(kind: str, threads: int) -> None:
+    """Whoever runs it: plans are made for some number of threads, and run by another."""
+    with config(threads=threads, simd_width=4):
+        check(kind, 1, 1, 5, 16, threads=2)
+        check(kind, 9, 1, 7, 29, 3, 2, threads=2)
+        check(kind, 7, 3, 5, 50, 2, 2, has_biases=False, batch_first=True, threads=3)
+
+
+@pytest.mark.usefixtures("worth_it")
+@pytest.mark.parametrize("kind", GATES)
+def test_rounds_of_several_lots(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rnn, "AHEAD", 1)
+    monkeypatch.setattr(rnn, "FEWEST_ROWS", 4)
+    with config(threads=2, simd_width=4):
+        check(kind, 11, 1, 6, 16, 2, 2, threads=2)
+
+
+@pytest.mark.usefixtures("worth_it")
+def test_numbers_do_not_depend_on_the_division() -> None:
+    rng = np.random.default_rng(3)
+    groups = parameters(rng, "lstm", 12, 64, 2, 1, True)
+    x, h, c = numbers(rng, 6, 1, 12), numbers(rng, 2, 1, 64), numbers(rng, 2, 1, 64)
+    described = Rnn("lstm", 6, 1, 64, 2, 1, (12, 12, 1), (64, 64), (64, 64), (64, 64))
+    found = []
+    with config(threads=2, simd_width=4):
+        for threads in (1, 2):
+            y, hn, cn = np.empty((6, 1, 64), np.float32), np.empty_like(h), np.empty_like(c)
+            bind(described, [Layer(*g) for g in groups], threads=threads)(x, h, c, y, hn, cn)
+            found.append([y, hn, cn])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_is_not_worth_dividing() -> None:
+    described = Rnn("lstm", 5, 1, 256, 1, 1, (8, 8, 1), (256, 256), (256, 256), (256, 256))
+    assert plan(described, 2).is_divided and not plan(described, 1).is_divided
+    # Little work in a step, many sequences, more steps than may have a block each.
+    assert not plan(described._replace(size=64), 2).is_divided
+    assert not plan(described._replace(batch=64), 2).is_divided
+    assert not plan(described._replace(steps=5000), 2).is_divided
 
 
 @pytest.mark.parametrize("width", [4, 8])
