@@ -21,7 +21,7 @@ from gpujit.kernels.cpu_ops import compute, held
 from gpujit.kernels.cpu_reduce import Accumulator
 from gpujit.kernels.cpu_values import Point, Scope
 from gpujit.kernels.schedule import Pass
-from gpujit.kernels.team_code import SPINS_BEFORE_YIELD
+from gpujit.kernels.target import SPINS_BEFORE_YIELD
 from gpujit.kernels.vector import I32, I64, Vector
 
 # Words behind the block's ``ended``: parts that left, tasks drawn, tasks done.

@@ -11,6 +11,8 @@ from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
 
 WIDTHS = (1, 4, 8, 16)
+# Turns of a waiting loop before a thread inside a job gives its processor to another.
+SPINS_BEFORE_YIELD = 2_000
 
 
 class Target(NamedTuple):

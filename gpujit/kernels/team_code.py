@@ -25,6 +25,8 @@ import platform
 import sys
 import time
 
+from gpujit.kernels.target import SPINS_BEFORE_YIELD
+
 # Words that different threads write lie on cache lines of their own. Offsets in bytes.
 OFFSETS = {
     "generation": 0,  # i32: jobs started
@@ -63,8 +65,8 @@ DATA_OFFSET = 2 * 8
 SPIN_LONG, SPIN_SHORT = 1_000_000, 50_000
 # Nanoseconds of a job that is worth waking somebody for.
 WAKE_WORTH = 150_000
-# Turns of a waiting loop between two looks at the clock, and before a thread inside a job gives way.
-SPINS_A_LOOK, SPINS_BEFORE_YIELD = 32, 2_000
+# Turns of a waiting loop between two looks at the clock.
+SPINS_A_LOOK = 32
 
 _FUTEX = {"x86_64": 202, "AMD64": 202, "aarch64": 98, "arm64": 98}
 _SET_AFFINITY = {"x86_64": 203, "AMD64": 203, "aarch64": 122, "arm64": 122}

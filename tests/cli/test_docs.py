@@ -64,6 +64,8 @@ KEYS = {
     "compare": ["compare", "model.pt", "model.pt", "2x3x32x32"],
     "optimise": ["optimise", "model.pt", "-o", "o.pt"],
     "strip": ["strip", "model.pt", "-o", "o.pt"],
+    "graph": ["graph", "model.pt", "-o", "o.svg"],
+    "warm": ["warm", "model.pt", "1x3x32x32"],
     "doctor": ["doctor"],
     "config": ["config"],
 }

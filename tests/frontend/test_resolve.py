@@ -273,5 +273,5 @@ def test_a_class_of_thousands_of_methods_loads_quickly() -> None:
     )
     start = time.perf_counter()
     m = load(source, {})
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 30
     assert m.f1499(np.ones(1))[1] == 1499
