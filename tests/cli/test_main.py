@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gpujit.cli.main import main
-from gpujit.cli.output import safe, size_text, table
+from gpujit.cli.output import safe, table
+from gpujit.support.sizes import size_text
 from tests.programs import View, archive, archive_entries, forward, module
 from tests.serialization import archives as a
 from tests.serialization.archives import Entry, pickled, write_zip

@@ -24,8 +24,9 @@ from gpujit.pictures.layout import lay_out
 from gpujit.pictures.model import Picture, PictureNode
 from gpujit.pictures.style import style_sheet
 from gpujit.pictures.svg import svg_of
-from gpujit.pictures.text import LABEL, short, size_text, visible, width, xml
+from gpujit.pictures.text import LABEL, short, visible, width, xml
 from gpujit.pictures.values import constant_text, type_text
+from gpujit.support.sizes import size_text
 from tests.pictures.graphs import GOLDEN, HOSTILE, PICTURES, branches, forms, layers, many, parsed
 
 SVG = "{http://www.w3.org/2000/svg}"
