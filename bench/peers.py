@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,19 +12,6 @@ import numpy as np
 from model_cases import CASES, CONTEXT, RATE, built
 
 Call = Callable[[], Any]
-
-
-def arrays(value: Any) -> Iterator[np.ndarray]:
-    """All tensors inside a value, as arrays."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for v in value:
-            yield from arrays(v)
-    elif hasattr(value, "detach"):
-        yield value.detach().numpy()
-    elif isinstance(value, np.ndarray):
-        yield value
 
 
 def _tensors(given: list[Any]) -> list[Any]:
