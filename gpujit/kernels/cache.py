@@ -74,7 +74,8 @@ def _digest(image: bytes, label: str) -> bytes:
 
 # Modules that have no part in what CPU kernels look like, by the start of their names; reading them takes time.
 _NO_PART = (
-    "__init__", "autotune", "cuda", "numba", "reference", "team", "cache", "supply", "cpu_launch", "build_worker",
+    "__init__", "autotune", "cuda", "numba", "reference", "team.", "cache", "promises", "supply", "cpu_launch",
+    "build_worker",
 )  # fmt: skip
 
 
