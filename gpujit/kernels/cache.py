@@ -32,6 +32,7 @@ from pathlib import Path
 from gpujit.kernels.cache_files import TEMPORARY, listed, read, remove, unsafe, write
 from gpujit.support.config import config
 from gpujit.support.errors import CacheWarning, InternalError
+from gpujit.support.forks import after_fork
 
 log = logging.getLogger("gpujit.cache")
 
@@ -334,9 +335,8 @@ def folder() -> Path:
 
 
 _stores: dict[tuple[Path, int], Store] = {}
-if hasattr(os, "register_at_fork"):
-    # Another thread of the parent may have held one's lock.
-    os.register_at_fork(after_in_child=_stores.clear)
+# Another thread of the parent may have held one's lock.
+after_fork(_stores.clear)
 
 
 def store() -> Store | None:

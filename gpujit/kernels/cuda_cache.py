@@ -29,6 +29,7 @@ from gpujit.kernels.supply import NotCompiled
 from gpujit.support import background
 from gpujit.support.config import config
 from gpujit.support.errors import DeviceError, InternalError
+from gpujit.support.forks import after_fork
 
 INSTALL = "pip install 'gpujit[cuda]'"
 FORMAT = 1
@@ -67,14 +68,11 @@ SHARED, LOADED, COMPILED, REFUSED = "shared", "loaded", "compiled", "refused"
 Progress = Callable[[int, str], None]
 
 
+@after_fork
 def _after_fork() -> None:
     """Who held the lock in the parent is not here."""
     global _compiling
     _compiling = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def architecture(capability: Capability) -> str:

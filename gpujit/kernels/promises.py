@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
@@ -12,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 from gpujit.support.errors import InternalError
+from gpujit.support.forks import after_fork
 
 T = TypeVar("T")
 
@@ -76,10 +76,7 @@ class Promises(Generic[T]):
 _all: WeakSet[Promises[Any]] = WeakSet()
 
 
+@after_fork
 def _after_fork() -> None:
     for each in list(_all):
         each.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -6,7 +6,6 @@ an address never goes stale.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
@@ -20,6 +19,7 @@ from gpujit.kernels.tile import Compute
 from gpujit.support import background
 from gpujit.support.config import config
 from gpujit.support.errors import InternalError
+from gpujit.support.forks import after_fork
 from gpujit.support.progress import Stage
 
 
@@ -41,14 +41,11 @@ _loading = threading.Lock()
 _libraries: list[Library] = []
 
 
+@after_fork
 def _after_fork() -> None:
     """Who held the lock in the parent is not here."""
     global _loading
     _loading = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def symbol(key: str) -> str:
