@@ -49,6 +49,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from results import leaves
+
 import gpujit
 from gpujit.support.config import config
 from gpujit.support.errors import FusionWarning
@@ -317,16 +319,13 @@ def in_float64(path: Path, inputs: list[Any]) -> Any:
 
 def floats(value: Any) -> Iterator[np.ndarray]:
     """All floating tensors inside a value, as float64 arrays."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for v in value:
-            yield from floats(v)
-    elif hasattr(value, "dtype"):
-        if hasattr(value, "detach"):
-            value = value.detach().double().numpy() if value.is_floating_point() else value.numpy()
-        if value.dtype.kind in "fV":
-            yield value.astype(np.float64)
+    for found in leaves(value):
+        if not hasattr(found, "dtype"):
+            continue
+        if hasattr(found, "detach"):
+            found = found.detach().double().numpy() if found.is_floating_point() else found.numpy()
+        if found.dtype.kind in "fV":
+            yield found.astype(np.float64)
 
 
 def distance(a: Any, b: Any) -> float:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 import numpy as np
+from results import arrays
 
 import gpujit
 from gpujit.runtime.device import GpuDevice, open_device
@@ -90,24 +91,9 @@ class Place:
         return {name: median(f) for name, f in found.items()}
 
 
-def arrays_in(value: Any) -> Iterator[np.ndarray]:
-    """All tensors inside a result, on the host."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for v in value:
-            yield from arrays_in(v)
-    elif hasattr(value, "detach"):
-        yield value.detach().cpu().numpy()
-    elif isinstance(value, np.ndarray):
-        yield value
-    elif hasattr(value, "get"):
-        yield value.get()
-
-
 def distance(got: Any, wanted: Any) -> float:
     """The largest difference as a share of the largest number; infinite for other shapes."""
-    a, b = list(arrays_in(got)), list(arrays_in(wanted))
+    a, b = list(arrays(got)), list(arrays(wanted))
     if [x.shape for x in a] != [x.shape for x in b] or not a:
         return float("inf")
     worst = 0.0

@@ -27,6 +27,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from results import arrays
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -57,7 +58,7 @@ def sides(path: Path, given: list[Any], threads: int, with_compile: bool) -> dic
             call = makers[name]()
             if call is None:
                 continue
-            got = list(peers.arrays(call()))
+            got = list(arrays(call()))
             wanted = wanted or got
             # torch.jit compiles at its first calls.
             for _ in range(2):

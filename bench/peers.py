@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,6 @@ import numpy as np
 from model_cases import CASES, CONTEXT, RATE, built
 
 Call = Callable[[], Any]
-
-
-def arrays(value: Any) -> Iterator[np.ndarray]:
-    """All tensors inside a value, as arrays."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for v in value:
-            yield from arrays(v)
-    elif hasattr(value, "detach"):
-        yield value.detach().numpy()
-    elif isinstance(value, np.ndarray):
-        yield value
 
 
 def _tensors(given: list[Any]) -> list[Any]:
@@ -45,6 +31,8 @@ def jit_call(path: Path, given: list[Any]) -> Call:
     """torch.jit, frozen, and optimised for inference if that is faster: its oneDNN layouts are not for all models."""
     import torch
 
+    from gpujit.cli.bench_worker import shortest
+
     tensors = _tensors(given)
     loaded = torch.jit.load(path).eval()
     # A module that writes its attributes computes something else when it is frozen: silero keeps its state.
@@ -54,18 +42,8 @@ def jit_call(path: Path, given: list[Any]) -> Call:
     modules = [frozen]
     with suppress(RuntimeError):
         modules.append(torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.load(path).eval())))
-    module = min(modules, key=lambda m: _shortest(lambda: m(*tensors)))
+    module = min(modules, key=lambda m: shortest(lambda: m(*tensors)))
     return lambda: module(*tensors)
-
-
-def _shortest(call: Call) -> float:
-    """Seconds of the shortest of some calls."""
-    found = []
-    for _ in range(6):
-        start = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - start)
-    return min(found)
 
 
 def compile_call(path: Path, given: list[Any]) -> Call | None:

@@ -24,9 +24,10 @@ from gpujit.cli.agree import Bounds, Difference, differences
 from gpujit.cli.bench_worker import PEERS, Task, command
 from gpujit.cli.compare import bounds_of
 from gpujit.cli.inputs import INPUTS, Chosen, add_model_arguments, chosen, positive
-from gpujit.cli.output import print_json, safe, size_text, styled, table, time_text
+from gpujit.cli.output import print_json, safe, styled, table, time_text
 from gpujit.support.errors import ArgumentError, ScriptRuntimeError
 from gpujit.support.progress import Stage
+from gpujit.support.sizes import size_text
 from gpujit.support.threads import thread_count
 
 DESCRIPTION = """Time calls of a model on gpujit's tiers and, with --peers, on torch.jit, torch.compile and ONNX Runtime

@@ -6,12 +6,13 @@ import argparse
 import time
 from typing import Any
 
-from gpujit.cli.output import print_json, safe, size_text, table
+from gpujit.cli.output import print_json, safe, table
 from gpujit.kernels import cache
 from gpujit.kernels.cache_files import unsafe
 from gpujit.kernels.cuda_cache import architecture_of, heading_of
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
+from gpujit.support.sizes import size_text
 
 DESCRIPTION = """Show or remove the compiled kernels that are kept on disk, so that a later process compiles nothing.
 GPUJIT_CACHE_DIR names another folder, GPUJIT_CACHE_LIMIT another limit, and GPUJIT_CACHE=0 keeps none."""

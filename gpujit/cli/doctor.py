@@ -15,10 +15,11 @@ from pathlib import Path
 
 from gpujit import __version__
 from gpujit.cli.gpu import Gpu, driver
-from gpujit.cli.output import print_json, safe, size_text, styled, table, time_text
+from gpujit.cli.output import print_json, safe, styled, table, time_text
 from gpujit.support import threads
 from gpujit.support.config import Settings, config
 from gpujit.support.errors import GpujitError
+from gpujit.support.sizes import size_text
 
 DESCRIPTION = """Show what gpujit finds here: versions, the processor, how many threads it may use, where compiled
 kernels are kept and whether that works, whether kernels can be compiled, optional packages, GPUs with their

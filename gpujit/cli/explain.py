@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from gpujit.cli.agree import called
 from gpujit.cli.inputs import INPUTS, add_model_arguments, chosen
-from gpujit.cli.output import print_json, safe, size_text, styled, table
+from gpujit.cli.output import print_json, safe, styled, table
 from gpujit.cli.tiers import add_plan_arguments, optimised, options_of
 from gpujit.support.errors import ArgumentError
+from gpujit.support.sizes import size_text
 
 if TYPE_CHECKING:
     from gpujit.runtime.executor import Plan

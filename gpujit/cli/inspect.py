@@ -9,12 +9,13 @@ from typing import Any
 
 from gpujit import modules
 from gpujit.cli.inputs import load
-from gpujit.cli.output import print_json, safe, size_text, table
+from gpujit.cli.output import print_json, safe, table
 from gpujit.ir.module import named_modules
 from gpujit.ir.values import QTensor
 from gpujit.ops.table import by_name
 from gpujit.runtime.lower import BUILT_IN
 from gpujit.runtime.values import declaration
+from gpujit.support.sizes import size_text
 
 DESCRIPTION = """Show what is in an archive: format version, methods with their signatures, parameters, buffers, dtypes,
 the devices it was saved from, and the operators its code calls, with those that gpujit does not know. Nothing of it is

@@ -14,10 +14,11 @@ import numpy as np
 from gpujit.cli.agree import Difference, called, difference_table, differences, problems
 from gpujit.cli.compare import bounds_of
 from gpujit.cli.inputs import INPUTS, Chosen, add_model_arguments, check_count, load, method_of, read_inputs
-from gpujit.cli.output import print_json, safe, size_text, styled, time_text
+from gpujit.cli.output import print_json, safe, styled, time_text
 from gpujit.ir.dtypes import BY_NAME
 from gpujit.serialization.target import write_to
 from gpujit.support.progress import Stage
+from gpujit.support.sizes import size_text
 
 if TYPE_CHECKING:
     from gpujit.modules import ScriptModule

@@ -24,16 +24,6 @@ def safe(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
-def size_text(size: int) -> str:
-    """A number of bytes for people: ``1.2 MB``."""
-    amount = float(size)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    raise AssertionError
-
-
 def time_text(seconds: float) -> str:
     """A time for people, to three digits: ``1.23 ms``."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):

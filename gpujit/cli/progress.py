@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from gpujit.cli.output import safe, size_text
+from gpujit.cli.output import safe
 from gpujit.support.config import config
 from gpujit.support.progress import Stage, listening
+from gpujit.support.sizes import size_text
 
 # Seconds that work takes before anything is shown, between two looks at it, and between two lines.
 DELAY, TICK, EVERY = 1.0, 0.1, 3.0

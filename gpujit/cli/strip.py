@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 
-from gpujit.cli.output import print_json, safe, size_text
+from gpujit.cli.output import print_json, safe
 from gpujit.serialization.strip import strip
+from gpujit.support.sizes import size_text
 
 DESCRIPTION = """Copy an archive without its debug tables, which hold source lines and paths of the machine it was made
 on. The program and its weights stay as they are, byte for byte."""

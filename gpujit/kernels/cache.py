@@ -32,6 +32,7 @@ from pathlib import Path
 from gpujit.kernels.cache_files import TEMPORARY, listed, read, remove, unsafe, write
 from gpujit.support.config import config
 from gpujit.support.errors import CacheWarning, InternalError
+from gpujit.support.forks import after_fork
 
 log = logging.getLogger("gpujit.cache")
 
@@ -74,7 +75,8 @@ def _digest(image: bytes, label: str) -> bytes:
 
 # Modules that have no part in what CPU kernels look like, by the start of their names; reading them takes time.
 _NO_PART = (
-    "__init__", "autotune", "cuda", "numba", "reference", "team", "cache", "supply", "cpu_launch", "build_worker",
+    "__init__", "autotune", "cuda", "numba", "reference", "team.", "cache", "promises", "supply", "cpu_launch",
+    "build_worker",
 )  # fmt: skip
 
 
@@ -333,9 +335,8 @@ def folder() -> Path:
 
 
 _stores: dict[tuple[Path, int], Store] = {}
-if hasattr(os, "register_at_fork"):
-    # Another thread of the parent may have held one's lock.
-    os.register_at_fork(after_in_child=_stores.clear)
+# Another thread of the parent may have held one's lock.
+after_fork(_stores.clear)
 
 
 def store() -> Store | None:

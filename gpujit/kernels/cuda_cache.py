@@ -24,10 +24,12 @@ from gpujit.kernels import build as builds
 from gpujit.kernels import cache as files
 from gpujit.kernels.build import Built
 from gpujit.kernels.launches import DeviceKernel
+from gpujit.kernels.promises import Counters, Promises
 from gpujit.kernels.supply import NotCompiled
 from gpujit.support import background
 from gpujit.support.config import config
 from gpujit.support.errors import DeviceError, InternalError
+from gpujit.support.forks import after_fork
 
 INSTALL = "pip install 'gpujit[cuda]'"
 FORMAT = 1
@@ -54,20 +56,9 @@ class Compiled:
     seconds: float
 
 
-@dataclass
-class Counters:
-    """Kernels asked for: found in this process, loaded from disk, compiled, impossible."""
-
-    shared: int = 0
-    loaded: int = 0
-    compiled: int = 0
-    refused: int = 0
-
-
 counters = Counters()
-# Code by the name it has on disk; one that is not done is being made by some thread.
-_kernels: dict[str, Future[Compiled]] = {}
-_lock = threading.Lock()
+# Code by the name it has on disk.
+_kernels: Promises[Compiled] = Promises()
 # Numba's compiler and NVIDIA's linker are used by one thread at a time.
 _compiling = threading.RLock()
 
@@ -77,17 +68,11 @@ SHARED, LOADED, COMPILED, REFUSED = "shared", "loaded", "compiled", "refused"
 Progress = Callable[[int, str], None]
 
 
+@after_fork
 def _after_fork() -> None:
-    """What other threads of the parent were making is made by nobody here."""
-    global _lock, _compiling
-    _lock, _compiling = threading.Lock(), threading.RLock()
-    for key, found in list(_kernels.items()):
-        if not found.done():
-            del _kernels[key]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    """Who held the lock in the parent is not here."""
+    global _compiling
+    _compiling = threading.RLock()
 
 
 def architecture(capability: Capability) -> str:
@@ -254,29 +239,18 @@ def prepare(
     Raises DeviceError without numba-cuda or NVIDIA's toolkit.
     """
     keys = [key_of(kernel, capability) for kernel, capability in wanted]
-    mine: dict[str, Future[Compiled]] = {}
-    found: dict[str, Future[Compiled]] = {}
     first: dict[str, int] = {}
     for k, key in enumerate(keys):
         first.setdefault(key, k)
-    with _lock:
-        for key in first:
-            known = _kernels.get(key)
-            if known is None:
-                known = mine[key] = _kernels[key] = Future()
-            found[key] = known
 
     def tell(key: str, how: str) -> None:
         if progress is not None:
             progress(first[key], how)
 
-    counters.shared += len(keys) - len(mine)
-    if mine:
-        try:
+    with _kernels.ask(first) as (found, mine):
+        counters.shared += len(keys) - len(mine)
+        if mine:
             _make({key: wanted[first[key]] for key in mine}, mine, tell)
-        except BaseException as fault:
-            _give_up(mine, fault)
-            raise
     results: list[Compiled | InternalError] = []
     for k, key in enumerate(keys):
         problem = found[key].exception()
@@ -286,20 +260,6 @@ def prepare(
             raise problem
         results.append(found[key].result() if problem is None else problem)
     return results
-
-
-def _give_up(mine: dict[str, Future[Compiled]], fault: BaseException) -> None:
-    for key, future in mine.items():
-        if not future.done():
-            _kernels.pop(key, None)
-            stopped = InternalError("interrupted while compiling")
-            future.set_exception(fault if isinstance(fault, Exception) else stopped)
-
-
-def _refuse(key: str, future: Future[Compiled], fault: InternalError) -> None:
-    """Another call may try again."""
-    _kernels.pop(key, None)
-    future.set_exception(fault)
 
 
 def _make(
@@ -324,7 +284,7 @@ def _make(
         missing.append(key)
     if missing and "compile" in config.disable:
         for key in missing:
-            _refuse(key, mine[key], NotCompiled())
+            _kernels.refuse(key, mine[key], NotCompiled())
             tell(key, REFUSED)
         return
     if not missing:
@@ -337,7 +297,7 @@ def _make(
         key = missing[k]
         if isinstance(result, InternalError):
             counters.refused += 1
-            _refuse(key, mine[key], result)
+            _kernels.refuse(key, mine[key], result)
             tell(key, REFUSED)
             return
         counters.compiled += 1

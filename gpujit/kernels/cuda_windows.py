@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,16 @@ class Windows(NamedTuple):
     def numbers(self) -> list[int]:
         """The parameters of a program, in order."""
         return [n for each in self for n in each]
+
+
+def for_dims(numbers: Any, rank: int, least: int) -> Sizes | None:
+    """A list of one number, or one for each dim of pixels, as one for each; None when it is none, or one is smaller
+    than ``least``."""
+    if not isinstance(numbers, list) or len(numbers) not in (1, rank):
+        return None
+    if any(type(n) is not int or n < least for n in numbers):
+        return None
+    return tuple(numbers) if len(numbers) == rank else tuple(numbers) * rank
 
 
 class Placed(NamedTuple):

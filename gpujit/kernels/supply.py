@@ -6,20 +6,20 @@ an address never goes stale.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from gpujit.kernels import build, cache
 from gpujit.kernels.cpu_nest import Nest
 from gpujit.kernels.native import Library, compile_ir, host_key
+from gpujit.kernels.promises import Counters, Promises
 from gpujit.kernels.target import host
 from gpujit.kernels.tile import Compute
 from gpujit.support import background
 from gpujit.support.config import config
 from gpujit.support.errors import InternalError
+from gpujit.support.forks import after_fork
 from gpujit.support.progress import Stage
 
 
@@ -32,36 +32,20 @@ class NotCompiled(InternalError):
         super().__init__("no kernel is at hand, and none may be compiled (compile='never' or GPUJIT_DISABLE=compile)")
 
 
-@dataclass
-class Counters:
-    """Kernels asked for: found in this process, loaded from disk, compiled, impossible."""
-
-    shared: int = 0
-    loaded: int = 0
-    compiled: int = 0
-    refused: int = 0
-
-
 counters = Counters()
 # Characters of the first line of what a module stands for that are kept with it, to read.
 HEADING = 200
-# Addresses by the text of a nest; one that is not done is being made by some thread.
-_kernels: dict[str, Future[int]] = {}
-_lock = threading.Lock()
+# Addresses by the text of a nest.
+_kernels: Promises[int] = Promises()
+_loading = threading.Lock()
 _libraries: list[Library] = []
 
 
+@after_fork
 def _after_fork() -> None:
-    """What other threads of the parent were making is made by nobody here."""
-    global _lock
-    _lock = threading.Lock()
-    for key, found in list(_kernels.items()):
-        if not found.done():
-            del _kernels[key]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    """Who held the lock in the parent is not here."""
+    global _loading
+    _loading = threading.Lock()
 
 
 def symbol(key: str) -> str:
@@ -129,31 +113,11 @@ def _allow() -> None:
 def _ask(nests: Sequence[Nest]) -> list[Future[int]]:
     """The kernels of all nests; returns when those that nobody had are made."""
     wanted = {nest.key: nest for nest in nests}
-    mine: dict[str, Future[int]] = {}
-    found = {}
-    with _lock:
-        for text in wanted:
-            known = _kernels.get(text)
-            if known is None:
-                known = mine[text] = _kernels[text] = Future()
-            else:
-                counters.shared += 1
-            found[text] = known
-    if mine:
-        try:
+    with _kernels.ask(wanted) as (found, mine):
+        counters.shared += len(found) - len(mine)
+        if mine:
             _make(wanted, mine)
-        except BaseException as fault:
-            _give_up(mine, fault)
-            raise
     return [found[nest.key] for nest in nests]
-
-
-def _give_up(mine: dict[str, Future[int]], fault: BaseException) -> None:
-    for text, future in mine.items():
-        if not future.done():
-            _kernels.pop(text, None)
-            stopped = InternalError("interrupted while compiling")
-            future.set_exception(fault if isinstance(fault, Exception) else stopped)
 
 
 def _make(wanted: dict[str, Nest], mine: dict[str, Future[int]]) -> None:
@@ -180,8 +144,7 @@ def _make(wanted: dict[str, Nest], mine: dict[str, Future[int]]) -> None:
     missing = [text for text in mine if text not in stored]
     if missing and "compile" in config.disable:
         for text in missing:
-            _kernels.pop(text, None)
-            mine[text].set_exception(NotCompiled())
+            _kernels.refuse(text, mine[text], NotCompiled())
         return
     background.checkpoint()
     with _compiling([wanted[text] for text in missing], len(stored)):
@@ -190,8 +153,7 @@ def _make(wanted: dict[str, Nest], mine: dict[str, Future[int]]) -> None:
     for text, result in zip(missing, built, strict=True):
         if isinstance(result, InternalError):
             counters.refused += 1
-            _kernels.pop(text, None)
-            mine[text].set_exception(result)
+            _kernels.refuse(text, mine[text], result)
             continue
         images[text] = result.image
         if store is not None:
@@ -230,7 +192,7 @@ def _pack(store: cache.Store, keys: dict[str, str], images: dict[str, bytes]) ->
 
 def _load(images: dict[str, bytes], keys: dict[str, str], mine: dict[str, Future[int]]) -> None:
     """Load object files and say where their kernels are. Raises InternalError."""
-    with _lock:
+    with _loading:
         if not _libraries:
             _libraries.append(Library())
         try:

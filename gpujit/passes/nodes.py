@@ -123,6 +123,13 @@ def known(value: Value) -> Any:
     return Unknown(_PYTHON_TYPES[t]) if t in _PYTHON_TYPES else UNKNOWN
 
 
+def elements_of(value: Value) -> list[Value] | None:
+    """The elements of a list that is made where it stands and that nobody changes; None for other values."""
+    if value.is_constant or value.node.kind != "prim::ListConstruct" or not isinstance(known(value), list):
+        return None
+    return list(value.node.inputs)
+
+
 def _is_only_read(value: Value) -> bool:
     """Whether no reader writes the list or keeps it."""
     for node, index in value.uses:

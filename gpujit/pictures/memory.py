@@ -7,8 +7,9 @@ from typing import Protocol
 
 from gpujit.pictures.style import style_sheet
 from gpujit.pictures.svg import number
-from gpujit.pictures.text import SMALL, short, size_text, width, xml, xml_lines
+from gpujit.pictures.text import SMALL, short, width, xml, xml_lines
 from gpujit.pictures.tones import HUES
+from gpujit.support.sizes import size_text
 
 WIDTH, HEIGHT = 900.0, 340.0
 LEFT, RIGHT, TOP = 78.0, 16.0, 34.0

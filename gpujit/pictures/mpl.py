@@ -7,9 +7,10 @@ from typing import Any
 from gpujit.pictures.layout import LINE, PAD, Layout, lay_out, node_lines
 from gpujit.pictures.memory import MemoryPlan, describe, live_bytes
 from gpujit.pictures.model import Picture
-from gpujit.pictures.text import FONT, short, size_text
+from gpujit.pictures.text import FONT, short
 from gpujit.pictures.tones import GROUP_FILLS, TIER_COLOURS
 from gpujit.support.errors import ArgumentError
+from gpujit.support.sizes import size_text
 
 # Units of a layout in an inch, and the longest side of a figure.
 PER_INCH = 96.0

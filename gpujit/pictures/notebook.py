@@ -12,7 +12,8 @@ from gpujit.pictures.build import picture_of
 from gpujit.pictures.data import with_parts
 from gpujit.pictures.model import ROOT
 from gpujit.pictures.svg import describe, svg_of
-from gpujit.pictures.text import short, size_text, xml
+from gpujit.pictures.text import short, xml
+from gpujit.support.sizes import size_text
 
 # Nodes of a graph's picture, characters of its text, and lines of a tree of modules that are shown.
 NODES = 120

@@ -51,12 +51,3 @@ def xml(text: str) -> str:
 def xml_lines(lines: list[str]) -> str:
     """Lines for an element of XML: only the ends of these lines break them."""
     return "\n".join(map(xml, lines))
-
-
-def size_text(size: float) -> str:
-    """A number of bytes for people: ``1.2 MB``."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    raise AssertionError

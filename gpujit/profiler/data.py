@@ -8,13 +8,12 @@ may come from a file and hold anything: who shows them escapes them.
 from __future__ import annotations
 
 import json
-import types
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
+from dataclasses import dataclass
 from statistics import median, quantiles
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
+from gpujit.profiler.plain import as_plain, from_plain
 from gpujit.static_runtime.report import MemoryReport
 from gpujit.support.errors import ArgumentError
 
@@ -386,22 +385,6 @@ class Profile:
         return profile_text(self)
 
 
-def as_plain(value: Any) -> Any:
-    """A dataclass, a tuple or a list as dicts and lists, properties included."""
-    if is_dataclass(value) and not isinstance(value, type):
-        found = {f.name: as_plain(getattr(value, f.name)) for f in fields(value)}
-        found.update((name, as_plain(getattr(value, name))) for name in _properties(type(value)))
-        return found
-    if isinstance(value, (tuple, list)):
-        return [as_plain(v) for v in value]
-    return value
-
-
-@cache
-def _properties(kind: type) -> tuple[str, ...]:
-    return tuple(name for name, found in vars(kind).items() if isinstance(found, property))
-
-
 def profile_from_json(data: Any) -> Profile:
     """The profile that ``as_json`` made ``data`` of (a dict, or JSON text). Raises ArgumentError for anything else."""
     if isinstance(data, (str, bytes)):
@@ -413,44 +396,8 @@ def profile_from_json(data: Any) -> Profile:
         raise ArgumentError("this is no profile: it lacks the format 'gpujit-profile'")
     if data.get("version") != VERSION:
         raise ArgumentError(f"a profile of version {data.get('version')!r} cannot be read; this reads {VERSION}")
-    found: Profile = _read(Profile, data, "profile")
+    found: Profile = from_plain(Profile, data, "profile")
     return found
-
-
-def _read(kind: Any, data: Any, where: str) -> Any:
-    """A dataclass from a dict. Raises ArgumentError that says where the fault lies."""
-    if not isinstance(data, dict):
-        raise ArgumentError(f"{where}: expected an object, found {type(data).__name__}")
-    hints = _hints(kind)
-    lacking = [name for name in hints if name not in data]
-    if lacking:
-        raise ArgumentError(f"{where}: {', '.join(lacking)} is missing")
-    return kind(**{name: _value(hint, data[name], f"{where}.{name}") for name, hint in hints.items()})
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {f.name: hints[f.name] for f in fields(kind)}
-
-
-def _value(hint: Any, data: Any, where: str) -> Any:
-    origin = get_origin(hint)
-    if origin in (types.UnionType, Union):
-        if data is None:
-            return None
-        return _value(next(a for a in get_args(hint) if a is not type(None)), data, where)
-    if origin is tuple:
-        if not isinstance(data, (list, tuple)):
-            raise ArgumentError(f"{where}: expected a list, found {type(data).__name__}")
-        return tuple(_value(get_args(hint)[0], v, f"{where}[{i}]") for i, v in enumerate(data))
-    if is_dataclass(hint):
-        return _read(hint, data, where)
-    if hint is float and type(data) is int:
-        return float(data)
-    if type(data) is not hint:
-        raise ArgumentError(f"{where}: expected {hint.__name__}, found {type(data).__name__}")
-    return data
 
 
 def _per(amount: int | None, by: float) -> float | None:

@@ -11,7 +11,7 @@ from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import pieces
 from gpujit.kernels.templates.pieces import Piece
-from gpujit.passes.nodes import known
+from gpujit.passes.nodes import elements_of, known
 from gpujit.static_runtime.native import Made, of_template
 from gpujit.static_runtime.places import Place
 from gpujit.support.errors import ArgumentError, InternalError
@@ -45,14 +45,13 @@ def _float(value: Value, place_of: Callable[[Value], Place | None]) -> Place | N
 
 def _joined(node: Node, place_of: Callable[[Value], Place | None], result: Place, is_new: bool) -> Found | None:
     """Tensors side by side along a dim, which is a new one for ``stack``."""
-    values, dim = node.inputs[0], known(node.inputs[1])
-    if values.node.kind != "prim::ListConstruct" or not isinstance(known(values), list) or type(dim) is not int:
+    operands, dim = elements_of(node.inputs[0]), known(node.inputs[1])
+    if operands is None or type(dim) is not int:
         return None
     rank = len(result.shape)
     if not rank or not -rank <= dim < rank:
         return None
     dim %= rank
-    operands = list(values.node.inputs)
     parts: list[Piece] = []
     first = 0
     for k, value in enumerate(operands):

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import conv
 from gpujit.kernels.templates.planes import Window
-from gpujit.passes.nodes import known
+from gpujit.static_runtime.convolution_nodes import convolution_of
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.native import Made
 from gpujit.static_runtime.places import Place
 from gpujit.static_runtime.starts import Start, cast_start, is_half
 from gpujit.support.errors import ArgumentError, InternalError
 
-
-class Arguments(NamedTuple):
-    """What a convolution is called with, lists as they are."""
-
-    x: Value
-    weights: Value
-    bias: Value
-    stride: Any
-    padding: Any
-    dilation: Any
-    groups: Any
+# Nodes that are taken, with paddings that are numbers.
+NAMES = ("aten::conv1d", "aten::conv2d", "aten::_convolution")
 
 
 def native_convolution(
@@ -42,8 +33,10 @@ def native_convolution(
 
     Raises ArgumentError, InternalError with the reason why the step cannot make what ``start`` says.
     """
-    found = _arguments(node)
-    if found is None or not found.weights.is_constant or not found.bias.is_constant:
+    found = convolution_of(node) if node.kind in NAMES else None
+    if found is None or found.transposed is not False:
+        return None
+    if not found.weights.is_constant or not found.bias.is_constant:
         return None
     x, weights, bias = place_of(found.x), found.weights.constant(), found.bias.constant()
     if x is None or not x.lies_together or (x.dtype != FLOAT32 and not is_half(x)):
@@ -93,18 +86,3 @@ def _pair(numbers: Any, rank: int, first: int) -> tuple[int, int] | None:
     if rank == 1:
         return first, numbers[0]
     return numbers[0], numbers[-1]
-
-
-def _arguments(node: Node) -> Arguments | None:
-    """The arguments of a node that is a convolution, and none that is transposed."""
-    inputs = node.inputs
-    name = None if node.schema is None else node.schema.full_name
-    if name in ("aten::conv1d", "aten::conv2d"):
-        x, weights, bias, stride, padding, dilation, groups = inputs
-    elif node.kind == "aten::_convolution":
-        x, weights, bias, stride, padding, dilation, transposed, _, groups = inputs[:9]
-        if known(transposed) is not False:
-            return None
-    else:
-        return None
-    return Arguments(x, weights, bias, known(stride), known(padding), known(dilation), known(groups))

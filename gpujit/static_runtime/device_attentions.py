@@ -22,7 +22,7 @@ from gpujit.kernels.tile import Bound, TileProgram
 from gpujit.kernels.tile_build import Builder
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
-from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, multiply, scratch_view, view_of
+from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, multiply, scratch_view, started
 from gpujit.static_runtime.places import Place
 
 # Scores, of half types and others, up to which they are not worth two more launches; and what they may take in memory.
@@ -39,16 +39,16 @@ def device_attention(node: Node, place_of: PlaceOf, result: Place) -> MadeStep |
     *values, mask, dropout, causal, scale, grouped = node.inputs
     has_mask = not (mask.is_constant and mask.constant() is None)
     operands = [*values, *([mask] if has_mask else [])]
-    places = [p for v in operands if (p := place_of(v)) is not None]
-    if len(places) != len(operands) or any(p.dtype != result.dtype for p in places[:3]) or known(dropout) != 0:
+    if known(dropout) != 0:
         return None
     is_causal, is_grouped, factor = known(causal), known(grouped), known(scale)
     if type(is_causal) is not bool or type(is_grouped) is not bool or (is_causal and has_mask):
         return None
-    build = StepBuilder([p.offset for p in places], [result.offset])
-    views = [v for k, p in enumerate(places) if (v := view_of(p, build.operand(k))) is not None]
-    out = view_of(result, build.result())
-    if out is None or len(views) != len(places) or not all(prod(v.shape) for v in (*views, out)):
+    begun = started(operands, place_of, result, same=3)
+    if begun is None:
+        return None
+    build, views, out = begun
+    if not all(prod(v.shape) for v in (*views, out)):
         return None
     if any(not 2 <= len(v.shape) <= 4 or len(v.shape) != len(views[0].shape) for v in (*views[:3], out)):
         return None

@@ -8,27 +8,23 @@ which after it: so a run's launches always have the same addresses.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels.launches import Convolution, DeviceKernel, DeviceStep, Gemm, Launch
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.device import ALIGN, NO_PLAN
 from gpujit.runtime.explain import label_of
-from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.build import NATIVE_RUN, Emit
 from gpujit.static_runtime.device_decide import DeviceDecisions
 from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import Place, facts_of
 from gpujit.static_runtime.plan import Plan
-from gpujit.static_runtime.steps import Options
 from gpujit.support.errors import DeviceError
 
 # Instructions that run code of other functions, whose operators would meet tensors in device memory.
@@ -139,16 +135,8 @@ class DevicePlan:
         return any(isinstance(c, (Gemm, Convolution)) for step in self.steps.values() for c in step.calls)
 
 
-def build_device(
-    source: Graph,
-    programs: Mapping[Node, Lowered],
-    lowerer: Lowerer,
-    options: Options,
-    has_convolution: bool = False,
-    refused: Collection[DeviceKernel] = (),
-) -> DevicePlan:
+def build_device(decisions: DeviceDecisions) -> DevicePlan:
     """The plan of a graph. Raises DeviceError, which says why, when it cannot be run on a GPU."""
-    decisions = DeviceDecisions(source, programs, lowerer, options, has_convolution, refused)
     return _DeviceEmit(decisions).planned()
 
 

@@ -6,15 +6,14 @@ channels, depthwise ones among them, are a kernel of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from gpujit.ir.graph import Node, Value
+from gpujit.ir.graph import Node
 from gpujit.kernels.cuda_steps import StepBuilder
-from gpujit.kernels.cuda_windows import Windows, columns, small_filters, spread_sums, whole_filters
+from gpujit.kernels.cuda_windows import Sizes, Windows, columns, for_dims, small_filters, spread_sums, whole_filters
 from gpujit.kernels.launches import Convolution
-from gpujit.passes.nodes import known
+from gpujit.static_runtime.convolution_nodes import Arguments, convolution_of
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
 from gpujit.static_runtime.device_views import (
     PRODUCT_TYPES,
@@ -23,7 +22,7 @@ from gpujit.static_runtime.device_views import (
     copy,
     multiply,
     scratch_view,
-    view_of,
+    started,
 )
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.places import Place
@@ -32,21 +31,6 @@ from gpujit.static_runtime.places import Place
 MOST_COLUMNS, MOST_TAPS = 64 << 20, 64
 # Multiplications that take no longer than the launches of a product.
 FEW_PRODUCTS = 1 << 21
-Sizes = tuple[int, ...]
-
-
-class Arguments(NamedTuple):
-    """What a convolution is called with; numbers as they are known."""
-
-    x: Value
-    weights: Value
-    bias: Value
-    stride: Any
-    padding: Any
-    dilation: Any
-    groups: Any
-    transposed: Any = False
-    output_padding: Any = None
 
 
 class Work(NamedTuple):
@@ -74,18 +58,16 @@ def device_convolution(
 
     Of endings only relu is done, and not by a library.
     """
-    found = _arguments(node)
+    found = convolution_of(node)
     if found is None or result.dtype not in PRODUCT_TYPES or ending.operands or ending.activation not in (None, "relu"):
         return None
     has_bias = not (found.bias.is_constant and found.bias.constant() is None)
     operands = [found.x, found.weights, *([found.bias] if has_bias else [])]
-    places = [p for v in operands if (p := place_of(v)) is not None]
-    if len(places) != len(operands) or any(p.dtype != result.dtype for p in places):
+    begun = started(operands, place_of, result)
+    if begun is None:
         return None
-    build = StepBuilder([p.offset for p in places], [result.offset])
-    views = [v for k, p in enumerate(places) if (v := view_of(p, build.operand(k))) is not None]
-    out = view_of(result, build.result())
-    if out is None or len(views) != len(places) or not prod(out.shape) or not all(prod(v.shape) for v in views):
+    build, views, out = begun
+    if not all(prod(v.shape) for v in (*views, out)):
         return None
     x, weights = views[:2]
     if not weights.lies_together or not out.lies_together or any(not v.lies_together for v in views[2:]):
@@ -116,7 +98,7 @@ def _checked(x: View, weights: View, bias: View | None, out: View, found: Argume
     if len(x.shape) != rank + 2 or len(out.shape) != rank + 2 or type(found.transposed) is not bool:
         return None
     taps, image = weights.shape[2:], x.shape[2:]
-    stride, dilation = _numbers(found.stride, rank, 1), _numbers(found.dilation, rank, 1)
+    stride, dilation = for_dims(found.stride, rank, 1), for_dims(found.dilation, rank, 1)
     if stride is None or dilation is None:
         return None
     reach = [(t - 1) * d for t, d in zip(taps, dilation, strict=True)]
@@ -126,12 +108,12 @@ def _checked(x: View, weights: View, bias: View | None, out: View, found: Argume
         before = tuple(r // 2 for r in reach)
         after = tuple(r - r // 2 for r in reach)
     else:
-        numbers = _numbers(found.padding, rank, 0)
+        numbers = for_dims(found.padding, rank, 0)
         if numbers is None:
             return None
         before = after = numbers
     if found.transposed:
-        more = _numbers(found.output_padding, rank, 0)
+        more = for_dims(found.output_padding, rank, 0)
         if more is None:
             return None
         wanted = tuple(
@@ -149,14 +131,6 @@ def _checked(x: View, weights: View, bias: View | None, out: View, found: Argume
         return None
     windows = Windows(image, stride, before, dilation)
     return Work(x, weights, bias, out, windows, before == after, found.groups, ending)
-
-
-def _numbers(numbers: Any, rank: int, least: int) -> Sizes | None:
-    if not isinstance(numbers, list) or len(numbers) not in (1, rank):
-        return None
-    if any(type(n) is not int or n < least for n in numbers):
-        return None
-    return tuple(numbers) if len(numbers) == rank else tuple(numbers) * rank
 
 
 # Ways ----------------------------------------------------------------------------------------------------------------
@@ -307,39 +281,3 @@ def _transposed(build: StepBuilder, work: Work) -> bool:
         label="spread sums",
     )
     return True
-
-
-# Operators ------------------------------------------------------------------------------------------------------------
-
-
-def _arguments(node: Node) -> Arguments | None:
-    name = None if node.schema is None else node.schema.full_name
-    reader = _READERS.get(name or "")
-    return None if reader is None else reader(node.inputs)
-
-
-def _plain(inputs: Sequence[Value]) -> Arguments:
-    x, w, bias, *numbers = inputs
-    return Arguments(x, w, bias, *map(known, numbers))
-
-
-def _general(inputs: Sequence[Value]) -> Arguments:
-    x, w, bias, *numbers = inputs[:9]
-    stride, padding, dilation, transposed, output_padding, groups = map(known, numbers)
-    return Arguments(x, w, bias, stride, padding, dilation, groups, transposed, output_padding)
-
-
-def _turned(inputs: Sequence[Value]) -> Arguments:
-    x, w, bias, *numbers = inputs
-    stride, padding, output_padding, groups, dilation = map(known, numbers)
-    return Arguments(x, w, bias, stride, padding, dilation, groups, True, output_padding)
-
-
-_READERS = {
-    **{f"aten::conv{rank}d{padding}": _plain for rank in (1, 2, 3) for padding in ("", ".padding")},
-    "aten::_convolution_mode": _plain,
-    **{f"aten::{name}": _general for name in ("convolution", "_convolution", "_convolution.deprecated")},
-    "aten::conv_transpose1d": _turned,
-    "aten::conv_transpose2d.input": _turned,
-    "aten::conv_transpose3d.input": _turned,
-}

@@ -21,6 +21,7 @@ from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import Targets
 from gpujit.static_runtime.decide import name_values
 from gpujit.static_runtime.device_build import DevicePlan, build_device
+from gpujit.static_runtime.device_decide import DeviceDecisions
 from gpujit.static_runtime.device_run import DeviceArena, DeviceStats
 from gpujit.static_runtime.device_timer import DeviceTimer
 from gpujit.static_runtime.device_weights import Weights
@@ -109,9 +110,10 @@ class DeviceGraph:
         device, refused = self.device, set[DeviceKernel]()
         while True:
             with within(device.limits), measuring(DeviceTimer(device)):
-                plan = build_device(
+                decisions = DeviceDecisions(
                     self.graph, self._programs, self._lowerer, self.options, device.has_convolution, refused
                 )
+                plan = build_device(decisions)
             found = device.compile(plan.kernels())
             if not found:
                 return plan

@@ -18,7 +18,7 @@ from gpujit.kernels.cuda_windows import Windows, columns, computed
 from gpujit.ops.families.layers.resample import MODES, tables_of
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
-from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, copy, view_of
+from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, copy, started
 from gpujit.static_runtime.places import Place
 
 # Places that a pixel is a sum of.
@@ -33,13 +33,11 @@ def device_move(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None
     if make is None or len(node.outputs) != 1:
         return None
     operands = node.inputs[:count]
-    places = [p for v in operands if (p := place_of(v)) is not None]
-    if len(places) != count or any(p.dtype != result.dtype for p in places) or not takes([result.dtype]):
+    begun = started(operands, place_of, result) if takes([result.dtype]) else None
+    if begun is None:
         return None
-    build = StepBuilder([p.offset for p in places], [result.offset])
-    views = [v for k, p in enumerate(places) if (v := view_of(p, build.operand(k))) is not None]
-    out = view_of(result, build.result())
-    if out is None or len(views) != count or not prod(out.shape) or not all(prod(v.shape) for v in views):
+    build, views, out = begun
+    if not all(prod(v.shape) for v in (*views, out)):
         return None
     return (build.finish(), operands) if make(build, node, views, out) else None
 

@@ -9,7 +9,7 @@ from typing import Any
 from gpujit.ir.graph import Node
 from gpujit.kernels.cuda_pools import INSIDE, PADDED, adaptive_means, largest, means
 from gpujit.kernels.cuda_steps import StepBuilder
-from gpujit.kernels.cuda_windows import Windows
+from gpujit.kernels.cuda_windows import Sizes, Windows, for_dims
 from gpujit.kernels.tile import TileProgram
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
@@ -18,7 +18,6 @@ from gpujit.static_runtime.places import Place
 
 # Taps up to which each has its own code.
 MOST_TAPS = 49
-Sizes = tuple[int, ...]
 # A program, the sizes of its rows, and its parameters.
 Pooling = tuple[TileProgram, Sizes, list[int]]
 
@@ -94,9 +93,9 @@ def _windows(
     x: View, out: View, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any
 ) -> tuple[Sizes, Windows, bool] | None:
     """Taps, windows and whether all of them end within the padding; None when the operator would raise an error."""
-    k = _numbers(kernel, rank, 1)
-    s = _numbers(stride, rank, 1) if stride else k
-    p, d = _numbers(padding, rank, 0), _numbers(dilation, rank, 1)
+    k = for_dims(kernel, rank, 1)
+    s = for_dims(stride, rank, 1) if stride else k
+    p, d = for_dims(padding, rank, 0), for_dims(dilation, rank, 1)
     if k is None or s is None or p is None or d is None:
         return None
     reach = [(t - 1) * step + 1 for t, step in zip(k, d, strict=True)]
@@ -111,14 +110,6 @@ def _windows(
     if any(e + step <= n + q for e, step, n, q in zip(ends, s, image, p, strict=True)):
         return None
     return k, Windows(image, s, p, d), all(e <= n + q for e, n, q in zip(ends, image, p, strict=True))
-
-
-def _numbers(numbers: Any, rank: int, least: int) -> Sizes | None:
-    if not isinstance(numbers, list) or len(numbers) not in (1, rank):
-        return None
-    if any(type(n) is not int or n < least for n in numbers):
-        return None
-    return tuple(numbers) if len(numbers) == rank else tuple(numbers) * rank
 
 
 _Make = Callable[[Node, View, View, int], Pooling | None]

@@ -10,7 +10,7 @@ from gpujit.ir.graph import Node, Value
 from gpujit.kernels.cuda_steps import StepBuilder
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
-from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, copy, multiply, view_of
+from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, copy, multiply, started
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.places import Place
 
@@ -36,14 +36,10 @@ def device_product(node: Node, place_of: PlaceOf, result: Place, ending: Ending 
     if found is None or result.dtype not in PRODUCT_TYPES or ending.operands or ending.activation not in (None, "relu"):
         return None
     operands = [found.left, found.right, *([] if found.added is None else [found.added])]
-    places = [p for v in operands if (p := place_of(v)) is not None]
-    if len(places) != len(operands) or any(p.dtype != result.dtype for p in places):
+    begun = started(operands, place_of, result)
+    if begun is None:
         return None
-    build = StepBuilder([p.offset for p in places], [result.offset])
-    views = [v for k, p in enumerate(places) if (v := view_of(p, build.operand(k))) is not None]
-    out = view_of(result, build.result())
-    if out is None or len(views) != len(places):
-        return None
+    build, views, out = begun
     left, right = views[:2]
     sides = _matrices(left, right.turned if found.turned else right, out)
     if sides is None or not _add(build, sides, views[2:], out, found, ending.activation or ""):

@@ -17,9 +17,9 @@ from gpujit.kernels.index import dim
 from gpujit.kernels.launches import Number
 from gpujit.kernels.tile import TileProgram
 from gpujit.kernels.tile_build import Builder
-from gpujit.passes.nodes import known
+from gpujit.passes.nodes import elements_of, known
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf, cast_program
-from gpujit.static_runtime.device_views import View, copy, scratch_view, view_of
+from gpujit.static_runtime.device_views import View, copy, scratch_view, started
 from gpujit.static_runtime.places import Place
 
 NAMES = ("aten::index_put", "aten::_unsafe_index_put")
@@ -31,17 +31,15 @@ def device_put(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None:
     """
     if node.kind not in NAMES or len(node.inputs) != 4 or known(node.inputs[3]) is not False:
         return None
-    listed = node.inputs[1]
-    if listed.is_constant or listed.node.kind != "prim::ListConstruct" or not isinstance(known(listed), list):
+    listed = elements_of(node.inputs[1])
+    if listed is None:
         return None
-    operands = [node.inputs[0], node.inputs[2], *listed.node.inputs]
-    places = [p for v in operands if (p := place_of(v)) is not None]
-    if len(places) != len(operands) or places[0].dtype != result.dtype or places[1].dtype != result.dtype:
+    operands = [node.inputs[0], node.inputs[2], *listed]
+    begun = started(operands, place_of, result, same=2)
+    if begun is None:
         return None
-    build = StepBuilder([p.offset for p in places], [result.offset])
-    views = [v for k, p in enumerate(places) if (v := view_of(p, build.operand(k))) is not None]
-    out = view_of(result, build.result())
-    if out is None or len(views) != len(places) or not out.lies_together or views[0].shape != out.shape:
+    build, views, out = begun
+    if not out.lies_together or views[0].shape != out.shape:
         return None
     if not takes([out.dtype]) or not prod(out.shape) or not all(prod(v.shape) for v in views):
         return None

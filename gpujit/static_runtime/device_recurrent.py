@@ -7,7 +7,7 @@ training and packed sequences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -16,28 +16,15 @@ import numpy as np
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.cuda_cells import GATES, step
 from gpujit.kernels.cuda_steps import StepBuilder
-from gpujit.passes.nodes import known
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
 from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, multiply, scratch_view, together, view_of
 from gpujit.static_runtime.places import Place
+from gpujit.static_runtime.recurrent_nodes import Array, Layers, recurrent_of
 
 # Sequences whose hidden states are multiplied row by row: weights are read anew for each of them.
 FEW_SEQUENCES = 8
 # Time steps of all layers in one step.
 MOST_STEPS = 4096
-Array = Value | np.ndarray
-
-
-class Layers(NamedTuple):
-    """What a node computes: its input, its first states (hidden, and an LSTM's cells), the weights by direction."""
-
-    kind: str
-    x: Value
-    states: Sequence[Value]
-    weights: list[list[Array | None]]
-    directions: int
-    batch_first: bool
-    is_cell: bool
 
 
 class Direction(NamedTuple):
@@ -51,9 +38,7 @@ class Direction(NamedTuple):
 
 def device_recurrent(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None:
     """The step of a recurrent layer or cell of floating-point tensors; None for other nodes."""
-    name = None if node.schema is None else node.schema.full_name
-    reader = _READERS.get(name or "")
-    found = None if reader is None else reader(node)
+    found = recurrent_of(node)
     if found is None or result.dtype not in PRODUCT_TYPES:
         return None
     parameters = [w for layer in found.weights for w in layer if isinstance(w, Value)]
@@ -107,8 +92,8 @@ class _Work:
     def run(self, x: View, states: Sequence[View], outs: Sequence[View]) -> bool:
         """Whether all calls could be made."""
         found, size, is_cell = self.found, self.size, self.found.is_cell
-        count = 2 if found.kind == "lstm" else 1
-        if len(states) != count or len(outs) != count + (not is_cell) or len(x.shape) != (2 if is_cell else 3):
+        count = len(states)
+        if len(outs) != count + (not is_cell) or len(x.shape) != (2 if is_cell else 3):
             return False
         if is_cell:
             # One time step: (1, sequences, numbers), as one layer with states (1, sequences, units).
@@ -198,59 +183,3 @@ def _at(x: View, dim: int, k: int) -> View:
     return x._replace(
         at=x.behind(k * steps[dim]), shape=(*shape[:dim], *shape[dim + 1 :]), steps=(*steps[:dim], *steps[dim + 1 :])
     )
-
-
-# Operators ------------------------------------------------------------------------------------------------------------
-
-
-def _elements(value: Value) -> list[Value] | None:
-    """The tensors of a list that nobody changes."""
-    if value.is_constant or value.node.kind != "prim::ListConstruct" or not isinstance(known(value), list):
-        return None
-    return list(value.node.inputs)
-
-
-def _parameters(value: Value) -> Sequence[Array] | None:
-    if not value.is_constant:
-        return _elements(value)
-    found = value.constant()
-    return found if isinstance(found, list) and all(type(x) is np.ndarray for x in found) else None
-
-
-def _layers(kind: str, node: Node) -> Layers | None:
-    x, hx, params, *rest = node.inputs
-    has_biases, count, dropout, train, bidirectional, batch_first = map(known, rest)
-    if any(type(v) is not bool for v in (has_biases, train, bidirectional, batch_first)) or type(count) is not int:
-        return None
-    if not isinstance(dropout, float | int) or (train and dropout and count > 1):
-        return None
-    states = _elements(hx) if kind == "lstm" else [hx]
-    arrays = _parameters(params)
-    each, directions = 4 if has_biases else 2, 2 if bidirectional else 1
-    # Projections come with a matrix more for each layer.
-    if states is None or arrays is None or count < 1 or len(arrays) != each * count * directions:
-        return None
-    weights = [[*arrays[k : k + each], *[None] * (4 - each)] for k in range(0, len(arrays), each)]
-    return Layers(kind, x, states, weights, directions, batch_first, False)
-
-
-def _cell(kind: str, node: Node) -> Layers | None:
-    x, hx, *rest = node.inputs
-    states = _elements(hx) if kind == "lstm" else [hx]
-    if states is None or len(rest) != 4:
-        return None
-    weights: list[Array | None] = [None if v.is_constant and v.constant() is None else v for v in rest]
-    return Layers(kind, x, states, [weights], 1, False, True)
-
-
-_Reader = Callable[[Node], Layers | None]
-
-
-def _reader(read: Callable[[str, Node], Layers | None], kind: str) -> _Reader:
-    return lambda node: read(kind, node)
-
-
-_READERS: dict[str, _Reader] = {
-    **{f"aten::{kind}.input": _reader(_layers, kind) for kind in GATES},
-    **{f"aten::{kind}_cell": _reader(_cell, kind) for kind in GATES},
-}

@@ -10,8 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from gpujit.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from gpujit.ir.graph import Value
 from gpujit.kernels.cuda_steps import Laid, StepBuilder
 from gpujit.kernels.launches import Address, Gemm, Matrix
+from gpujit.static_runtime.device_tiles import PlaceOf
 from gpujit.static_runtime.native import copy_program
 from gpujit.static_runtime.places import Place, Strides
 
@@ -73,6 +75,23 @@ def view_of(place: Place, at: Address) -> View | None:
     if steps is None or place.offset % place.dtype.itemsize:
         return None
     return View(at, place.shape, steps, place.dtype)
+
+
+def started(
+    operands: Sequence[Value], place_of: PlaceOf, result: Place, same: int | None = None
+) -> tuple[StepBuilder, list[View], View] | None:
+    """A step under construction, and its operands and result as views; None when one of them is none.
+
+    Args:
+        same: how many operands, the first ones, must be of the result's dtype; by default all.
+    """
+    places = [p for v in operands if (p := place_of(v)) is not None]
+    if len(places) != len(operands) or any(p.dtype != result.dtype for p in places[:same]):
+        return None
+    build = StepBuilder([p.offset for p in places], [result.offset])
+    views = [v for k, p in enumerate(places) if (v := view_of(p, build.operand(k))) is not None]
+    out = view_of(result, build.result())
+    return None if out is None or len(views) != len(places) else (build, views, out)
 
 
 def scratch_view(build: StepBuilder, shape: Sequence[int], dtype: np.dtype) -> View:

@@ -24,6 +24,7 @@ from gpujit.runtime.explain import label_of
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import Targets
 from gpujit.static_runtime.device_build import DevicePlan, build_device
+from gpujit.static_runtime.device_decide import DeviceDecisions
 from gpujit.static_runtime.steps import Options
 from gpujit.support.errors import InternalError
 
@@ -134,6 +135,6 @@ def _planned(
 ) -> _Planned:
     def make() -> None:
         with within(target.limits):
-            found.add(build_device(graph, programs, lowerer, Options()))
+            found.add(build_device(DeviceDecisions(graph, programs, lowerer, Options())))
 
     return _Planned(make)

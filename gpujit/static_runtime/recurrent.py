@@ -8,38 +8,28 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import rnn
-from gpujit.passes.nodes import known
+from gpujit.kernels.templates.rnn_code import GATES
 from gpujit.static_runtime.native import Made, of_template
 from gpujit.static_runtime.places import Place
+from gpujit.static_runtime.recurrent_nodes import Array, Layers, recurrent_of
 from gpujit.support.errors import ArgumentError, InternalError
 from gpujit.support.threads import thread_count
 
 
-class Layers(NamedTuple):
-    """What a node computes: its input, its first states (hidden, and the cells of an LSTM), its weights."""
-
-    kind: str
-    x: Value
-    states: Sequence[Value]
-    weights: list[rnn.Layer]
-    directions: int
-    batch_first: bool
-    is_cell: bool
-
-
 def native_recurrent(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
     """The native step of a recurrent layer or cell; None for other nodes and for layers that it does not take."""
-    name = None if node.schema is None else node.schema.full_name
-    reader = _READERS.get(name or "")
-    found = None if reader is None else reader(node)
-    if found is None or not all(_fits(layer) for layer in found.weights):
+    found = recurrent_of(node)
+    if found is None or found.kind not in GATES:
+        return None
+    layers = [layer for weights in found.weights if (layer := _constants(weights)) is not None]
+    if len(layers) != len(found.weights) or not all(map(_fits, layers)):
         return None
     places = [place_of(v) for v in (found.x, *found.states, *node.outputs)]
     # A layer's results are its sequence and its last states, a cell's are the states.
@@ -49,16 +39,16 @@ def native_recurrent(node: Node, place_of: Callable[[Value], Place | None], resu
     if len(known_places) != len(places):
         return None
     try:
-        bound = _bound(found, known_places)
+        bound = _bound(found, layers, known_places)
     except (ArgumentError, InternalError):
         return None
     return None if bound is None else (of_template(bound, results=len(node.outputs)), [found.x, *found.states])
 
 
-def _bound(found: Layers, places: Sequence[Place]) -> Any:
+def _bound(found: Layers, layers: Sequence[rnn.Layer], places: Sequence[Place]) -> Any:
     count = len(found.states)
     x, states, results = places[0], places[1 : 1 + count], places[1 + count :]
-    size, number = found.weights[0].w_hh.shape[1], len(found.weights)
+    size, number = layers[0].w_hh.shape[1], len(layers)
     if found.is_cell:
         if len(x.shape) != 2:
             return None
@@ -68,7 +58,7 @@ def _bound(found: Layers, places: Sequence[Place]) -> Any:
         strides = [(0, s[0]) for s in map(_steps, states)]
         y = None
     else:
-        if len(x.shape) != 3 or found.weights[0].w_ih.shape[1] != x.shape[2]:
+        if len(x.shape) != 3 or layers[0].w_ih.shape[1] != x.shape[2]:
             return None
         at_t, at_b = (1, 0) if found.batch_first else (0, 1)
         steps, batch = x.shape[at_t], x.shape[at_b]
@@ -81,14 +71,14 @@ def _bound(found: Layers, places: Sequence[Place]) -> Any:
             return None
     if any(p.shape != shape or (size > 1 and _steps(p)[-1] != 1) for p in (*states, *results[len(results) - count :])):
         return None
-    if found.is_cell and found.weights[0].w_ih.shape[1] != x.shape[1]:
+    if found.is_cell and layers[0].w_ih.shape[1] != x.shape[1]:
         return None
     described = rnn.Rnn(
         found.kind, steps, batch, size, number // found.directions, found.directions, x_steps, strides[0],
         strides[-1] if found.kind == "lstm" else (0, 0), y,
     )  # fmt: skip
     lanes = rnn.plan(described).lanes
-    return rnn.bind(described, found.weights, _packed(found.kind, found.weights, lanes), thread_count())
+    return rnn.bind(described, layers, _packed(found.kind, layers, lanes), thread_count())
 
 
 def _steps(place: Place) -> tuple[int, ...]:
@@ -104,70 +94,18 @@ def _fits(layer: rnn.Layer) -> bool:
     )
 
 
-# Operators ------------------------------------------------------------------------------------------------------------
+def _constants(weights: Sequence[Array | None]) -> rnn.Layer | None:
+    """A layer of constant arrays; None when some are no constants."""
+    found: list[np.ndarray | None] = []
+    for w in weights:
+        if isinstance(w, Value):
+            w = w.constant() if w.is_constant else None
+            if type(w) is not np.ndarray:
+                return None
+        found.append(w)
+    w_ih, w_hh, b_ih, b_hh = found
+    return None if w_ih is None or w_hh is None else rnn.Layer(w_ih, w_hh, b_ih, b_hh)
 
-
-def _elements(value: Value) -> list[Value] | None:
-    """The tensors of a list that nobody changes."""
-    if value.node.kind != "prim::ListConstruct" or not isinstance(known(value), list):
-        return None
-    return list(value.node.inputs)
-
-
-def _arrays(values: Sequence[Value]) -> list[np.ndarray | None] | None:
-    """Constant arrays, and None where there is none; None when some are no constants."""
-    if not all(v.is_constant for v in values):
-        return None
-    found = [v.constant() for v in values]
-    return found if all(x is None or type(x) is np.ndarray for x in found) else None
-
-
-def _parameters(value: Value) -> list[np.ndarray | None] | None:
-    if value.is_constant:
-        found = value.constant()
-        return found if isinstance(found, list) and all(type(x) is np.ndarray for x in found) else None
-    values = _elements(value)
-    return None if values is None else _arrays(values)
-
-
-def _layers(kind: str, node: Node) -> Layers | None:
-    x, hx, params, *rest = node.inputs
-    has_biases, count, dropout, train, bidirectional, batch_first = map(known, rest)
-    if any(type(v) is not bool for v in (has_biases, train, bidirectional, batch_first)) or type(count) is not int:
-        return None
-    if not isinstance(dropout, float | int) or (train and dropout and count > 1):
-        return None
-    states = _elements(hx) if kind == "lstm" else [hx]
-    arrays = _parameters(params)
-    each = 4 if has_biases else 2
-    directions = 2 if bidirectional else 1
-    # Projections come with a matrix more for each layer.
-    if states is None or len(states) != 1 + (kind == "lstm") or arrays is None:
-        return None
-    if count < 1 or len(arrays) != each * count * directions or any(a is None for a in arrays):
-        return None
-    weights = [rnn.Layer(*arrays[k : k + each]) for k in range(0, len(arrays), each)]  # type: ignore[arg-type]
-    return Layers(kind, x, states, weights, directions, batch_first, False)
-
-
-def _cell(kind: str, node: Node) -> Layers | None:
-    x, hx, *rest = node.inputs
-    states = _elements(hx) if kind == "lstm" else [hx]
-    arrays = _arrays(rest)
-    if states is None or len(states) != 1 + (kind == "lstm") or arrays is None or len(arrays) != 4:
-        return None
-    w_ih, w_hh, b_ih, b_hh = arrays
-    if w_ih is None or w_hh is None:
-        return None
-    return Layers(kind, x, states, [rnn.Layer(w_ih, w_hh, b_ih, b_hh)], 1, False, True)
-
-
-_READERS: dict[str, Callable[[Node], Layers | None]] = {
-    "aten::lstm.input": lambda node: _layers("lstm", node),
-    "aten::gru.input": lambda node: _layers("gru", node),
-    "aten::lstm_cell": lambda node: _cell("lstm", node),
-    "aten::gru_cell": lambda node: _cell("gru", node),
-}
 
 # Packed weights -------------------------------------------------------------------------------------------------------
 

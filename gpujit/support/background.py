@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 
+from gpujit.support.forks import after_fork
 from gpujit.support.watch import unwatched
 
 log = logging.getLogger("gpujit.background")
@@ -108,11 +109,8 @@ def _end() -> None:
     _worker.end()
 
 
+@after_fork
 def _after_fork() -> None:
     # The thread stayed behind, perhaps with the lock.
     global _worker
     _worker = _Worker()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

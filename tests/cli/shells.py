@@ -39,6 +39,15 @@ def on_terminal(given: Sequence[str], columns: int = 80, **more: str) -> tuple[i
     settings = environment(COLUMNS=str(columns), LINES="24", TERM="xterm-256color", **more)
     child = subprocess.Popen(given, stdin=slave, stdout=slave, stderr=slave, env=settings, start_new_session=True)
     os.close(slave)
+    found = read_to_end(master)
+    try:
+        return child.wait(60), found.decode()
+    finally:
+        child.kill()
+
+
+def read_to_end(master: int) -> bytes:
+    """What is still written to a terminal until nobody has it open; it is closed then."""
     found = b""
     while True:
         try:
@@ -50,10 +59,7 @@ def on_terminal(given: Sequence[str], columns: int = 80, **more: str) -> tuple[i
             break
         found += data
     os.close(master)
-    try:
-        return child.wait(60), found.decode()
-    finally:
-        child.kill()
+    return found
 
 
 def interrupted(given: Sequence[str], mark: bytes, **more: str) -> tuple[int, str, str]:

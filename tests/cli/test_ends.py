@@ -20,6 +20,7 @@ from tests.cli.shells import (
     listen_to_interrupts,
     on_terminal,
     process,
+    read_to_end,
 )
 from tests.programs import archive, forward, module
 
@@ -81,15 +82,7 @@ def test_ctrl_c_clears_the_bar(endless: str) -> None:
     while b"calls" not in text and time.monotonic() < end:
         text += os.read(master, 65536)
     os.write(master, b"\x03")
-    while True:
-        try:
-            data = os.read(master, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        text += data
-    os.close(master)
+    text += read_to_end(master)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 130
     assert text.count(b"\x1b[?25h") == text.count(b"\x1b[?25l") > 0 and text.endswith(b"interrupted\r\n")

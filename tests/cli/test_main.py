@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpujit.cli.main import main
-from gpujit.cli.output import safe, size_text, table
+from gpujit.cli.output import safe, table
 from tests.programs import View, archive, archive_entries, forward, module
 from tests.serialization import archives as a
 from tests.serialization.archives import Entry, pickled, write_zip
@@ -195,12 +195,5 @@ def test_an_interrupt_exits_with_130(
 
 def test_text_for_terminals() -> None:
     assert safe("a\x1b[0m\tb\u202ec\nd ä") == "a\\x1b[0m\\tb\\u202ec\nd ä"
-    assert [size_text(n) for n in (0, 999, 1000, 1_234_567, 5 * 10**12)] == [
-        "0 B",
-        "999 B",
-        "1.0 kB",
-        "1.2 MB",
-        "5000.0 GB",
-    ]
     assert table([("a", 1), ("long", "x\x1b")], ("n", "v")) == "  n     v\n  a     1\n  long  x\\x1b"
     assert table([]) == "" and table([("a",), ("b", "c")]) == "  a\n  b  c"

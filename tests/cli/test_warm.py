@@ -20,10 +20,11 @@ pytest.importorskip("llvmlite")
 import gpujit
 from gpujit.cli.main import main
 from gpujit.cli.warm import architectures
-from gpujit.kernels import build, cpu_launch, cuda_cache, supply
+from gpujit.kernels import build, cuda_cache, supply
 from gpujit.kernels.cuda_cache import Compiled
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError, DeviceError, InternalError
+from tests.kernels.cache_help import forget, own_cache
 from tests.programs import archive, forward, module
 
 ROOT = Path(__file__).parents[2]
@@ -44,11 +45,8 @@ def path(tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of the test's own, and nothing in memory."""
-    monkeypatch.setattr(cuda_cache, "_kernels", {})
-    monkeypatch.setattr(supply, "_kernels", {})
-    monkeypatch.setattr(cpu_launch, "_planned", {})
-    with config(cache_dir=str(tmp_path / "kernels"), threads=1):
-        yield tmp_path / "kernels"
+    with own_cache(tmp_path / "kernels", monkeypatch) as found:
+        yield found
 
 
 @pytest.fixture
@@ -75,7 +73,11 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 
 def test_kernels_are_compiled_once_for_each_gpu(
-    path: str, folder: Path, compiler: list[str], capsys: pytest.CaptureFixture[str]
+    path: str,
+    folder: Path,
+    compiler: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     arguments = (path, "4x8", "--method", "other", "--arch", "sm_90", "--json")
     code, out, _ = call(capsys, *arguments)
@@ -85,7 +87,7 @@ def test_kernels_are_compiled_once_for_each_gpu(
         {"architecture": "sm_90", "kernels": 1, "compiled": 1, "cached": 0, "failed": 0, "seconds": 0.25}
     ]
     assert found["cache"] == str(folder) and len(compiler) == 1 and len(list(folder.rglob("*.cubin"))) == 1
-    cuda_cache._kernels.clear()
+    forget(monkeypatch)
     (row,) = json.loads(call(capsys, *arguments)[1])["architectures"]
     assert (row["cached"], row["compiled"], len(compiler)) == (1, 0, 1)
     # Other sizes of the same kind are the same kernel.
@@ -127,17 +129,17 @@ def test_what_has_no_plan_on_a_gpu_is_told(
     assert "no plan on a GPU: " in call(capsys, str(tmp_path / "m.pt"), "4", "--arch", "sm_90")[1]
 
 
-def test_the_cpu_is_warmed_when_nothing_else_is_said(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cpu_is_warmed_when_nothing_else_is_said(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     code, out, _ = call(capsys, path, "4x8", "--method", "other", "--json")
     (row,) = json.loads(out)["architectures"]
     assert code == 0 and row["architecture"] == "cpu" and row["compiled"] > 0 and row["failed"] == 0
-    supply._kernels.clear()
-    cpu_launch._planned.clear()
+    forget(monkeypatch)
     (row,) = json.loads(call(capsys, path, "4x8", "--method", "other", "--json")[1])["architectures"]
     assert row["cached"] > 0 and row["compiled"] == 0
     # What was warmed is what a call needs.
-    supply._kernels.clear()
-    cpu_launch._planned.clear()
+    forget(monkeypatch)
     before = supply.counters.compiled
     fast = gpujit.optimize_for_inference(gpujit.load(path), ["other"])
     fast.methods["other"](np.ones((4, 8), np.float32))

@@ -19,6 +19,7 @@ from gpujit.ops import table
 from gpujit.passes.nodes import insert_node
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.device_build import build_device
+from gpujit.static_runtime.device_decide import DeviceDecisions
 from gpujit.static_runtime.steps import Options
 from gpujit.support.errors import GpujitError
 from tests.ops.test_recording import COMPLEX, DTYPES, POINTWISE, arguments
@@ -90,7 +91,7 @@ class Case:
         try:
             graph, fused, lowerer = self.graph()
             with within(limits):
-                plan = build_device(graph, fused.programs, lowerer, Options())
+                plan = build_device(DeviceDecisions(graph, fused.programs, lowerer, Options()))
         except (GpujitError, RecordError):
             return []
         return [call.kernel for step in plan.steps.values() for call in step.calls if isinstance(call, Launch)]

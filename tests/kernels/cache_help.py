@@ -1,16 +1,21 @@
-"""Small kernels, each another one, for tests of where kernels come from."""
+"""Small kernels, each another one, and empty caches, for tests of where kernels come from."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
+import pytest
 
-from gpujit.kernels import cpu_launch
+from gpujit.kernels import build, cpu_launch, cuda_cache, supply
 from gpujit.kernels.cpu_nest import Nest
 from gpujit.kernels.cpu_plan import plan_nest
+from gpujit.kernels.promises import Counters, Promises
 from gpujit.kernels.tile import TileProgram
 from gpujit.kernels.tile_text import parse_program
+from gpujit.support.config import config
 
 SCALED = """\
 tile(a0: float32[1]) -> (o0: float32[1])
@@ -28,6 +33,24 @@ tile(a0: float32[1]) -> (o0: float32[1])
   %1: float32 = call "mystery" %0
   store o0[d0], %1
 """
+
+
+@contextmanager
+def own_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of the test's own, and nothing in memory."""
+    forget(monkeypatch)
+    with config(cache_dir=str(folder), threads=1):
+        yield folder
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a new process would not know."""
+    for module in (supply, cuda_cache):
+        monkeypatch.setattr(module, "_kernels", Promises())
+        monkeypatch.setattr(module, "counters", Counters())
+    monkeypatch.setattr(supply, "_libraries", [])
+    monkeypatch.setattr(cpu_launch, "_planned", {})
+    monkeypatch.setattr(build, "counters", build.Counters())
 
 
 def scaled(factor: float) -> TileProgram:

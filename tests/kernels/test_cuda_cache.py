@@ -27,6 +27,7 @@ from gpujit.kernels.launches import DeviceKernel
 from gpujit.kernels.supply import NotCompiled
 from gpujit.support.config import config
 from gpujit.support.errors import CacheWarning, DeviceError, InternalError
+from tests.kernels.cache_help import forget, own_cache
 
 ROOT = Path(__file__).parents[2]
 SOURCE = """from numba import cuda
@@ -50,16 +51,8 @@ def scaled(factor: float, block: int = 128, label: str = "scaled") -> DeviceKern
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of the test's own, and nothing in memory."""
-    forget(monkeypatch)
-    with config(cache_dir=str(tmp_path / "kernels"), threads=1):
-        yield tmp_path / "kernels"
-
-
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a new process would not know."""
-    monkeypatch.setattr(cuda_cache, "_kernels", {})
-    monkeypatch.setattr(cuda_cache, "counters", cuda_cache.Counters())
-    monkeypatch.setattr(build, "counters", build.Counters())
+    with own_cache(tmp_path / "kernels", monkeypatch) as found:
+        yield found
 
 
 def counts() -> tuple[int, int, int]:

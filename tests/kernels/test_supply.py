@@ -20,7 +20,7 @@ from gpujit.kernels import build, cache, cpu_launch, supply
 from gpujit.kernels.tile import NotRendered
 from gpujit.support.config import config
 from gpujit.support.errors import CacheWarning, InternalError
-from tests.kernels.cache_help import geometry, nest, run, scaled, unknown
+from tests.kernels.cache_help import forget, geometry, nest, own_cache, run, scaled, unknown
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,18 +28,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of the test's own, and nothing in memory."""
-    forget(monkeypatch)
-    with config(cache_dir=str(tmp_path / "kernels"), threads=1):
-        yield tmp_path / "kernels"
-
-
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a new process would not know."""
-    monkeypatch.setattr(supply, "_kernels", {})
-    monkeypatch.setattr(supply, "_libraries", [])
-    monkeypatch.setattr(cpu_launch, "_planned", {})
-    monkeypatch.setattr(supply, "counters", supply.Counters())
-    monkeypatch.setattr(build, "counters", build.Counters())
+    with own_cache(tmp_path / "kernels", monkeypatch) as found:
+        yield found
 
 
 def counts() -> tuple[int, int, int]:

@@ -24,7 +24,7 @@ from gpujit.pictures.layout import lay_out
 from gpujit.pictures.model import Picture, PictureNode
 from gpujit.pictures.style import style_sheet
 from gpujit.pictures.svg import svg_of
-from gpujit.pictures.text import LABEL, short, size_text, visible, width, xml
+from gpujit.pictures.text import LABEL, short, visible, width, xml
 from gpujit.pictures.values import constant_text, type_text
 from tests.pictures.graphs import GOLDEN, HOSTILE, PICTURES, branches, forms, layers, many, parsed
 
@@ -288,7 +288,3 @@ def test_programs_without_variables_find_plain_colours() -> None:
         for i, (name, value) in enumerate(declared):
             if value.startswith("var("):
                 assert declared[i - 1][0] == name and "var(" not in declared[i - 1][1], names
-
-
-def test_sizes() -> None:
-    assert [size_text(n) for n in (0, 999, 1000, 1_230_000, 5e12)] == ["0 B", "999 B", "1.0 kB", "1.2 MB", "5000.0 GB"]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpujit.profiler.data import Ratio, Times, as_plain, profile_from_json
+from gpujit.profiler.data import Ratio, Times, profile_from_json
+from gpujit.profiler.plain import as_plain
 from gpujit.support.errors import ArgumentError
 from tests.profiler.samples import HOSTILE, profile, step
 

@@ -10,28 +10,15 @@ import numpy as np
 import pytest
 
 import gpujit
-from gpujit import nn
 from gpujit.modules import ScriptModule
 from gpujit.runtime.cublas import Products
 from gpujit.support.errors import DeviceError
 from tests.runtime.fake_cuda import CUDARuntimeError, Machine, Pointer, cupy_device
 from tests.runtime.recording_device import LIMITS
 from tests.runtime.test_cublas import StandIn
+from tests.static_runtime.device_models import Mlp, numbers, scripted
 
 FACTS = (0, "NVIDIA H200", (9, 0), "driver of CUDA 13.0")
-
-
-class Mlp(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 4)
-
-    def forward(self, x):
-        return self.last(self.first(x).relu()).softmax(-1)
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 @pytest.fixture
@@ -55,7 +42,7 @@ def device(request: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def placed(device: Any) -> tuple[ScriptModule, ScriptModule]:
-    module = gpujit.freeze(gpujit.script(Mlp()).eval())
+    module = gpujit.freeze(scripted(Mlp()))
     reference = gpujit.freeze(module)
     module._program.place(device)
     return reference, gpujit.optimize_for_inference(module)

@@ -14,8 +14,8 @@ from gpujit.fuser.fuse import Fused
 from gpujit.ir.graph import Graph, Value
 from gpujit.kernels import cpu_launch, supply
 from gpujit.runtime.ready import contiguous, expected, make_ready
-from gpujit.support.config import config
 from tests.fuser.help import array, fuse_free, read, run
+from tests.kernels.cache_help import own_cache
 
 # Two groups, before and after a product.
 TEXT = """
@@ -33,10 +33,7 @@ graph(%x : Float(4, 6), %y : Float(6)):
 
 @pytest.fixture(autouse=True)
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(supply, "_kernels", {})
-    monkeypatch.setattr(supply, "_libraries", [])
-    monkeypatch.setattr(cpu_launch, "_planned", {})
-    with config(cache_dir=str(tmp_path), threads=1):
+    with own_cache(tmp_path, monkeypatch):
         yield
 
 

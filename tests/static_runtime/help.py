@@ -24,9 +24,11 @@ from gpujit.runtime.fused import FusedStep
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.values import bind_arguments
 from gpujit.runtime.vm import Interpreter
+from gpujit.static_runtime.makers import native_step
 from gpujit.static_runtime.module import PlannedGraph
 from gpujit.static_runtime.native import Maker
 from gpujit.static_runtime.steps import Options
+from gpujit.support.config import config
 from gpujit.testing import resolve_node
 from tests.compare import from_meta
 
@@ -91,6 +93,35 @@ def from_graph(graph: Graph, options: Options = DEFAULT, maker: Maker | None = N
     """The static module of a typed graph, fused first. Products are operators unless a maker is given."""
     fused = fuse(graph)
     return PlannedGraph(graph, fused.programs, Lowerer(np), options, maker)
+
+
+def native_plan(
+    head: str,
+    lines: str,
+    result: str,
+    given: Sequence[Any],
+    constants: Sequence[Any],
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+) -> PlannedGraph:
+    """The plan, with native steps, of a graph whose lines follow a head: it computes what is interpreted, and
+    leaves its inputs as the interpreter does."""
+    body = textwrap.indent(textwrap.dedent(lines).strip(), "  ")
+    graph = parse_graph(f"{head.strip()}\n{body}\n  return ({result})", resolve=resolve_node, constants=constants)
+    verify(graph)
+    left = copy.deepcopy(list(given))
+    wanted = run_graph(graph, left)
+    module = from_graph(graph, maker=native_step)
+    for check in (False, True, False):
+        values = copy.deepcopy(list(given))
+        with config(check_plan=check):
+            got = module.run(values)
+        for g, w in zip(got, wanted, strict=True) if isinstance(wanted, tuple) else [(got, wanted)]:
+            assert g.dtype == w.dtype
+            np.testing.assert_allclose(g.astype(np.float32), w.astype(np.float32), rtol, atol)
+        for g, w in zip(values, left, strict=True):
+            np.testing.assert_array_equal(g, w)
+    return module
 
 
 def run_graph(graph: Graph, values: Sequence[Any]) -> Any:

@@ -14,25 +14,7 @@ from gpujit import nn
 from gpujit.modules import ScriptModule
 from gpujit.support.errors import ArgumentError, DeviceError, GpujitError, OpError
 from tests.runtime.recording_device import CAPTURING, DEFAULT_STREAM, DeviceArray, RecordingDevice
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-class Mlp(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 4)
-
-    def forward(self, x):
-        return self.last(self.first(x).relu()).softmax(-1)
-
-
-def scripted(model: nn.Module) -> ScriptModule:
-    found = gpujit.script(model)
-    assert isinstance(found, ScriptModule)
-    return found.eval()
+from tests.static_runtime.device_models import Embedded, Mlp, OneLayer, numbers, scripted
 
 
 def placed(module: ScriptModule, device: RecordingDevice, **options: Any) -> ScriptModule:
@@ -174,11 +156,7 @@ def test_products_end_with_a_relu_that_alone_reads_them(device: RecordingDevice)
     assert text.count("+relu") == 1 + ("conv2d+relu" in text)
 
 
-class Sorted(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
+class Sorted(OneLayer):
     def forward(self, x):
         y = self.linear(x)
         z = y.sort(-1)[0]
@@ -196,11 +174,7 @@ def test_operators_of_the_host_stand_between_runs(device: RecordingDevice) -> No
     assert [e[2] for e in device.events if e[0] in ("download", "upload")] == [32, 32]
 
 
-class Looped(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
+class Looped(OneLayer):
     def forward(self, x):
         y = self.linear(x)
         n = 0
@@ -224,11 +198,7 @@ def test_branches_and_loops(device: RecordingDevice) -> None:
     assert found.plan_stats().interpreted == 0
 
 
-class Written(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
+class Written(OneLayer):
     def forward(self, x):
         y = self.linear(x)
         for row in y.unbind(0):
@@ -281,15 +251,6 @@ def test_tensors_of_a_list_are_written_into(device: RecordingDevice) -> None:
     assert_close(module.run(given, d), want)
     assert np.array_equal(given[1].get(), arrays[1])
     assert "it writes into its input 'xs'" in module.methods["run"].explain()
-
-
-class Embedded(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(5, 4)
-
-    def forward(self, i):
-        return self.table(i).sigmoid()
 
 
 def test_checks_of_kernels_are_read_after_the_run(device: RecordingDevice) -> None:
@@ -483,11 +444,7 @@ def test_memory_is_counted_and_given_back(device: RecordingDevice) -> None:
     assert len(device._starts) == 0
 
 
-class Carried(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
+class Carried(OneLayer):
     def forward(self, x):
         h = self.linear(x)
         total = h * 0.0

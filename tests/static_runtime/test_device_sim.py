@@ -20,18 +20,9 @@ from gpujit import nn
 from gpujit.ir.dtypes import BFLOAT16
 from gpujit.modules import ScriptModule
 from gpujit.support.errors import ArgumentError, DeviceError, OpError
+from tests.static_runtime.device_models import Embedded, Mlp, OneLayer, numbers, scripted
 
 RUNS = 3
-
-
-def numbers(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-def scripted(model: nn.Module) -> ScriptModule:
-    found = gpujit.script(model)
-    assert isinstance(found, ScriptModule)
-    return found.eval()
 
 
 def parts(value: Any) -> list[np.ndarray]:
@@ -78,15 +69,6 @@ def tiers(module: ScriptModule) -> dict[str, str]:
             if line.startswith(tier + " "):
                 found[line[len(tier) :].split()[0].rstrip(":")] = tier
     return found
-
-
-class Mlp(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 4)
-
-    def forward(self, x):
-        return self.last(self.first(x).relu()).softmax(-1)
 
 
 def test_mlp_is_captured_once_and_replayed() -> None:
@@ -180,11 +162,7 @@ def test_a_scan_of_lstm_cells() -> None:
     compare(Cell(), numbers(3, 2, 3))
 
 
-class Branches(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
+class Branches(OneLayer):
     def forward(self, x):
         y = self.linear(x)
         if bool(x.sum() > 0):
@@ -204,15 +182,6 @@ def test_branches_and_loops_that_data_decide() -> None:
     assert found.plan_stats().replays
 
 
-class Embedded(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(5, 4)
-
-    def forward(self, i):
-        return self.table(i).sigmoid()
-
-
 def test_embedding_and_what_it_refuses() -> None:
     module = scripted(Embedded())
     found = compare(module, np.array([[0, 4, 2]]))
@@ -227,11 +196,7 @@ def test_embedding_and_what_it_refuses() -> None:
         assert_same(found(np.array([[1, 1, 1]])), on_cpu(np.array([[1, 1, 1]])))
 
 
-class Sorted(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
+class Sorted(OneLayer):
     def forward(self, x):
         y = self.linear(x)
         z, order = y.sort(-1)
@@ -247,11 +212,7 @@ def test_an_operator_that_runs_on_the_host() -> None:
     assert f"{32 * RUNS} bytes to the host and {32 * RUNS} back so far" in found.explain()
 
 
-class Written(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
+class Written(OneLayer):
     def forward(self, x, n: int):
         y = self.linear(x)
         z = y[n:]

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-import textwrap
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gpujit.ir.parser import parse_graph
-from gpujit.ir.verify import verify
 from gpujit.kernels.templates import conv, gemm
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.planes import Window
 from gpujit.static_runtime import decide
-from gpujit.static_runtime.makers import native_step
-from gpujit.support.config import config
-from gpujit.testing import resolve_node
-from tests.static_runtime.help import f32, from_graph, run_graph
+from tests.static_runtime.help import f32, native_plan
 
 CONV = "aten::conv2d(%x, %w, %bias, %ones, %ones, %ones, %one)"
 HEAD = """
@@ -43,18 +36,7 @@ CONSTANTS = [f32(16, 8, 3, 3, seed=1) / 4, f32(16, seed=2)]
 
 def steps_of(lines: str, result: str, given: list[Any], head: str = HEAD, constants: Any = CONSTANTS) -> int:
     """How many native steps a graph of these lines has; what it computes is the interpreter's result."""
-    body = textwrap.indent(textwrap.dedent(lines).strip(), "  ")
-    text = f"{head.strip()}\n{body}\n  return ({result})"
-    graph = parse_graph(text, resolve=resolve_node, constants=constants)
-    verify(graph)
-    wanted = run_graph(graph, copy.deepcopy(given))
-    module = from_graph(graph, maker=native_step)
-    for check in (False, True, False):
-        values = copy.deepcopy(given)
-        with config(check_plan=check):
-            got = module.run(values)
-        for g, w in zip(got, wanted, strict=True) if isinstance(wanted, tuple) else [(got, wanted)]:
-            np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5)
+    module = native_plan(head, lines, result, given, constants)
     MEMORY.append(module.memory().overwritten)
     return sum(len(s.steps) for s in module.plan(given).segments)
 

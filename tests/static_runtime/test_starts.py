@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import textwrap
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from gpujit.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from gpujit.ir.parser import parse_graph
-from gpujit.ir.verify import verify
 from gpujit.kernels.index import dim
 from gpujit.kernels.templates.producer import Producer, Source
 from gpujit.kernels.tile_build import Builder
@@ -23,7 +21,7 @@ from gpujit.static_runtime.starts import why_not_worth, widened
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
 from gpujit.testing import resolve_node
-from tests.static_runtime.help import f32, from_graph, run_graph
+from tests.static_runtime.help import f32, from_graph, native_plan
 
 HEAD = """
 graph(%x : Float(2, 40, 32), %r : Float(2, 40, 48), %h : BFloat16(2, 40, 32), %m : Float(2, 4, 40, 40)):
@@ -74,21 +72,7 @@ def planned(
     tolerance: float = 1e-4,
 ) -> tuple[int, str]:
     """How many native steps a graph of these lines has, and what explains them; it computes what is interpreted."""
-    body = textwrap.indent(textwrap.dedent(lines).strip(), "  ")
-    text = f"{head.strip()}\n{body}\n  return ({result})"
-    graph = parse_graph(text, resolve=resolve_node, constants=constants)
-    verify(graph)
-    wanted = run_graph(graph, copy.deepcopy(given))
-    module = from_graph(graph, maker=native_step)
-    for check in (False, True, False):
-        values = copy.deepcopy(given)
-        with config(check_plan=check):
-            got = module.run(values)
-        for g, w in zip(got, wanted, strict=True) if isinstance(wanted, tuple) else [(got, wanted)]:
-            assert g.dtype == w.dtype
-            np.testing.assert_allclose(g.astype(np.float32), w.astype(np.float32), tolerance, tolerance)
-        for before, after in zip(given, values, strict=True):
-            np.testing.assert_array_equal(before, after)
+    module = native_plan(head, lines, result, given, constants, tolerance, tolerance)
     explained = module.explain()
     assert all(s in explained or not s for s in module.plan(given).apart.values())
     return sum(len(s.steps) for s in module.plan(given).segments), explained

@@ -7,6 +7,7 @@ times ``across``: each has every ``down``-th query and every ``across``-th key a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -198,16 +199,8 @@ class _Source(Source):
             self.line(f"a{i} = int32((ty + {i * spec.down}) * {self.wide})")
         for j in range(spec.keys):
             self.line(f"b{j} = int32((tx + {j * spec.across}) * {self.wide})")
-        self.line("d = int32(0)")
-        with self.block(f"while d < {spec.depth}:"):
-            for i in range(spec.rows):
-                self.line(f"x{i} = q_part[int32(a{i} + d)]")
-            for j in range(spec.keys):
-                self.line(f"y{j} = k_part[int32(b{j} + d)]")
-            for i in range(spec.rows):
-                for j in range(spec.keys):
-                    self.line(f"s{i}_{j} = s{i}_{j} + x{i} * y{j}")
-            self.line("d = int32(d + 1)")
+        right = [f"k_part[int32(b{j} + d)]" for j in range(spec.keys)]
+        self.sums("s", "d", spec.depth, "q_part", "y", right)
         for i in range(spec.rows):
             self.line(f"row{i} = int32(first + ty + {i * spec.down})")
             for j in range(spec.keys):
@@ -256,16 +249,23 @@ class _Source(Source):
             at = f"int32(tx + {c * spec.across})"
             is_last = c == self.each - 1 and not is_whole
             self.line(f"c{c} = {f'select({at} < {spec.columns}, {at}, int32({spec.columns - 1}))' if is_last else at}")
-        self.line("key = int32(0)")
-        with self.block(f"while key < {self.keys}:"):
-            for i in range(spec.rows):
-                self.line(f"x{i} = p_part[int32(a{i} + key)]")
-            for c in range(self.each):
-                self.line(f"z{c} = v_part[int32(key * {spec.columns} + c{c})]")
-            for i in range(spec.rows):
-                for c in range(self.each):
-                    self.line(f"o{i}_{c} = o{i}_{c} + x{i} * z{c}")
-            self.line("key = int32(key + 1)")
+        right = [f"v_part[int32(key * {spec.columns} + c{c})]" for c in range(self.each)]
+        self.sums("o", "key", self.keys, "p_part", "z", right)
+
+    def sums(self, name: str, at: str, count: int, left: str, factor: str, right: Sequence[str]) -> None:
+        """Add ``count`` products to each number of a thread: those of its rows in ``left``, and of what ``right`` says
+        for a column."""
+        rows = range(self.spec.rows)
+        self.line(f"{at} = int32(0)")
+        with self.block(f"while {at} < {count}:"):
+            for i in rows:
+                self.line(f"x{i} = {left}[int32(a{i} + {at})]")
+            for j, text in enumerate(right):
+                self.line(f"{factor}{j} = {text}")
+            for i in rows:
+                for j in range(len(right)):
+                    self.line(f"{name}{i}_{j} = {name}{i}_{j} + x{i} * {factor}{j}")
+            self.line(f"{at} = int32({at} + 1)")
 
     def store(self) -> None:
         spec = self.spec

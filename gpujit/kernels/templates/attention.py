@@ -17,7 +17,7 @@ from gpujit.kernels.math_exp import exp_normal
 from gpujit.kernels.target import host
 from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
 from gpujit.kernels.templates.bound import BoundTemplate, template_address
-from gpujit.kernels.templates.gemm import pack_columns
+from gpujit.kernels.templates.gemm_code import pack_columns
 from gpujit.kernels.templates.planes import unless_current
 from gpujit.kernels.vector import I64, Vector
 from gpujit.support.errors import ArgumentError

@@ -10,7 +10,8 @@ from gpujit.support.errors import ArgumentError
 from gpujit.support.threads import thread_count
 
 if TYPE_CHECKING:
-    from gpujit.kernels.templates.gemm import Gemm, GemmSpec
+    from gpujit.kernels.templates.gemm import Gemm
+    from gpujit.kernels.templates.gemm_code import GemmSpec
 
 # Bytes of A that are made at a time: they are to stay in the second-level cache beside a panel of B.
 MADE_BYTES = 1 << 18

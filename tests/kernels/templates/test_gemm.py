@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpujit.kernels.templates.epilogue import ACTIVATIONS, Epilogue
-from gpujit.kernels.templates.gemm import Gemm, bind, plan, render
+from gpujit.kernels.templates.gemm import Gemm, bind, plan
+from gpujit.kernels.templates.gemm_code import render
 from gpujit.kernels.templates.gemm_weights import pack
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpujit.kernels.templates.epilogue import Epilogue
-from gpujit.kernels.templates.gemm import Gemm, bind, plan, render
+from gpujit.kernels.templates.gemm import Gemm, bind, plan
+from gpujit.kernels.templates.gemm_code import render
 from gpujit.kernels.templates.gemm_weights import INT8_LIMIT, pack_as
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
