@@ -9,6 +9,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
@@ -27,3 +28,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How long tests of a device may take."""
     parser.addoption("--gpu-seconds", type=float, default=None, help="skip tests of a GPU after so many seconds")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that PyTorch judges are skipped where it is not installed, whatever they import themselves."""
+    if find_spec("torch") is None:
+        for item in items:
+            if item.get_closest_marker("torch") is not None:
+                item.add_marker(pytest.mark.skip(reason="PyTorch is not installed"))
