@@ -319,9 +319,14 @@ class Loops(Values):
             done = first + (count & -width)
             with self.loop(first, done, width) as at:
                 self.vectors(item, [Point(inner, width, at, None, kept_row + at)], sums, scans)
-        with self.loop(done, last, width) as at:
-            mask = e.tail_mask(last - at, width) if width > 1 else None
-            self.vectors(item, [Point(inner, width, at, mask, kept_row + at)], sums, scans)
+        # Where one vector would wait for long chains, two of them do so together, though the second may be empty.
+        together = 2 if unroll > 1 and width > 1 and nest.is_heavy(item) else 1
+        with self.loop(done, last, width * together) as start:
+            points = []
+            for at in [start + u * width for u in range(together)]:
+                mask = e.tail_mask(last - at, width) if width > 1 else None
+                points.append(Point(inner, width, at, mask, kept_row + at))
+            self.vectors(item, points, sums, scans)
 
     def begin_streams(self, item: Pass, inner: Scope, first: Vector, last: Vector) -> Vector:
         """The elements before the first whole vector of the first result's memory, and where that one begins.

@@ -164,6 +164,12 @@ class Nest:
                     stack.extend(operands_of(self.program.body[v]))
         return found
 
+    def is_heavy(self, item: Pass) -> bool:
+        """Whether a pass computes functions of many instructions at each vector."""
+        loaded = {v for v in item.repeated if v in self.kept}
+        here = (self.program.body[v] for v in self.needed(item) & set(item.full) - loaded)
+        return any(isinstance(i, Call) or _is_heavy(i) for i in here)
+
     def _roots(self, item: Pass) -> list[int]:
         """What a pass is there for: operands of its reductions and of what it stores."""
         roots = [self._reduction(v).operand for v in item.reduces]
