@@ -25,7 +25,7 @@ from gpujit.fuser.lower import Lowered, lower, require_rows
 from gpujit.fuser.order import order_edges, with_inner
 from gpujit.fuser.space import Space
 from gpujit.fuser.tensors import bytes_of, elements_of, is_tensor, shape_of
-from gpujit.fuser.waits import why_waits
+from gpujit.fuser.waits import is_turned, why_waits
 from gpujit.ir.graph import Block, Node, Value
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.analysis.effects import is_pure
@@ -285,7 +285,7 @@ class _Partitioner:
             return CIRCLE
         reason = self.computes_again(a, b) or self.computes_again(b, a)
         if reason is None and self.on_cores and (self.is_read_by(a, b) or self.is_read_by(b, a)):
-            reason = why_waits(a.nodes, b.nodes, self.facts.of)
+            reason = why_waits(a.nodes, b.nodes, self.facts.of, self.is_across)
         if reason is not None:
             return reason
         together = self.together(a, b)
@@ -310,6 +310,10 @@ class _Partitioner:
         """Whether a node of ``b`` reads a result of ``a``."""
         inside = set(a.nodes)
         return any(read.value.node in inside for node in b.nodes for read in self.reads(node)[0])
+
+    def is_across(self, node: Node) -> bool:
+        """Whether a node reads something through a view that lies otherwise in memory."""
+        return any(is_turned(self.facts.of(view)) for read in self.reads(node)[0] for view in read.path)
 
     def computes_again(self, a: _Unit, b: _Unit) -> str | None:
         """Why the elements of ``a`` would be computed too often inside ``b``; None when they are not."""

@@ -25,28 +25,49 @@ ACROSS = 12
 CACHED, FEW = 1 << 18, 64
 
 
-def why_waits(a: Sequence[Node], b: Sequence[Node], fact_of: Callable[[Node], Fact]) -> str | None:
-    """Why two units of which one reads the other are no kernel for a core; None when they may be one."""
+# So many rows at least are read in squares by a kernel that reads across rows and has none of its own.
+SQUARE = 8
+
+
+def why_waits(
+    a: Sequence[Node], b: Sequence[Node], fact_of: Callable[[Node], Fact], is_across: Callable[[Node], bool]
+) -> str | None:
+    """Why two units of which one reads the other are no kernel for a core; None when they may be one.
+
+    ``is_across`` says whether a node reads something along another dim than the last one.
+    """
     facts = [[fact_of(n) for n in unit] for unit in (a, b)]
-    (length, points), normalises = _rows([*facts[0], *facts[1]]), [_normalises(each) for each in facts]
-    if not any(normalises) or length >= SHORT_FOR_HEAVY or (length > FEW and points > CACHED):
+    length, points = _rows([*facts[0], *facts[1]])
+    counts = [sum(map(_reductions, each)) for each in facts]
+    for unit, count, other in zip((a, b), counts, reversed(counts), strict=True):
+        if other and not count and points >= SQUARE * length and any(map(is_across, unit)):
+            return "a row would be read across memory, which otherwise is read in squares"
+    if max(counts) < 2 or length >= SHORT_FOR_HEAVY or (length > FEW and points > CACHED):
         return None
-    if all(normalises):
+    if min(counts) > 1:
         if ACROSS <= length < SHORT_FOR_ROWS:
             return f"rows of {length} elements are too short to hide that one reduction waits for another"
         return None
-    (other,) = (each for each, is_row in zip(facts, normalises, strict=True) if not is_row)
+    other = facts[counts.index(min(counts))]
     if any(f.cost >= HEAVY_COST and f.points * 2 >= points for f in other if not f.reduces):
         return f"rows of {length} elements are too short to hide that functions wait for reductions"
     return None
 
 
-def _normalises(facts: Iterable[Fact]) -> bool:
-    """Whether a unit goes over rows that lie in memory more than once before it has results."""
-    return sum(_reductions(f) for f in facts) > 1
+def is_turned(view: Fact) -> bool:
+    """Whether neighbours in a view's last dim lie apart in what it looks at, and others are neighbours there."""
+    for geometry in view.view[1] if view.view is not None else ():
+        if geometry.is_reshape or not geometry.moving():
+            continue
+        last = geometry.moving()[-1]
+        inner = max((k for k, n in enumerate(geometry.operand) if n > 1), default=0)
+        if any(last) and not last[inner] and any(row[inner] for row in geometry.moving()):
+            return True
+    return False
 
 
 def _reductions(fact: Fact) -> int:
+    """How many reductions over rows that lie in memory a node needs, one after the other or side by side."""
     if not fact.reduces or fact.move is not None or len(fact.shape) - 1 not in fact.axes:
         return 0
     return sum(x.op in ROW_OPS for x in walk(fact.template.results))
