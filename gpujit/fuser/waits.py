@@ -39,8 +39,10 @@ def why_waits(
     facts = [[fact_of(n) for n in unit] for unit in (a, b)]
     length, points = _rows([*facts[0], *facts[1]])
     counts = [sum(map(_reductions, each)) for each in facts]
-    for unit, count, other in zip((a, b), counts, reversed(counts), strict=True):
-        if other and not count and points >= SQUARE * length and any(map(is_across, unit)):
+    for unit, each, count, other in zip((a, b), facts, counts, reversed(counts), strict=True):
+        # What joins or cuts tensors is masked, which squares are not.
+        is_plain = not count and all(f.move is None or f.move.is_in_place for f in each)
+        if other and is_plain and points >= SQUARE * length and any(map(is_across, unit)):
             return "a row would be read across memory, which otherwise is read in squares"
     if max(counts) < 2 or length >= SHORT_FOR_HEAVY or (length > FEW and points > CACHED):
         return None

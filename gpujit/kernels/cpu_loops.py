@@ -319,8 +319,9 @@ class Loops(Values):
             done = first + (count & -width)
             with self.loop(first, done, width) as at:
                 self.vectors(item, [Point(inner, width, at, None, kept_row + at)], sums, scans)
-        # Where one vector would wait for long chains, two of them do so together, though the second may be empty.
-        together = 2 if unroll > 1 and width > 1 and nest.is_heavy(item) else 1
+        # Where one vector would wait for long chains, two of them do so together, though the second may be empty. Of a
+        # row that is cut, it may be another part's.
+        together = 2 if unroll > 1 and width > 1 and nest.is_heavy(item) and not nest.segmented else 1
         with self.loop(done, last, width * together) as start:
             points = []
             for at in [start + u * width for u in range(together)]:

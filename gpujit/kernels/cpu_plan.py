@@ -287,7 +287,9 @@ def _sums_exponentials(nest: Nest) -> bool:
 def _with_whole_rows(nest: Nest, sizes: Sequence[int]) -> Nest:
     """The nest with rows in registers where they are short, and run over several times."""
     count = -(-sizes[nest.lane] // nest.width)
-    if nest.across_rows or nest.nest_dims or len(nest.passes) < 2 or not 1 <= count <= MAX_UNROLL or nest.width == 1:
+    if nest.width == 1 or nest.across_rows or nest.nest_dims or nest.segmented or nest.online:
+        return nest
+    if len(nest.passes) < 2 or not 1 <= count <= MAX_UNROLL:
         return nest
     return replace(nest, unroll=count, whole="cut" if sizes[nest.lane] % nest.width else "full")
 
