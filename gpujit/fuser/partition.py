@@ -25,7 +25,7 @@ from gpujit.fuser.lower import Lowered, lower, require_rows
 from gpujit.fuser.order import order_edges, with_inner
 from gpujit.fuser.space import Space
 from gpujit.fuser.tensors import bytes_of, elements_of, is_tensor, shape_of
-from gpujit.fuser.waits import is_turned, why_waits
+from gpujit.fuser.waits import is_turned, why_scalar, why_waits
 from gpujit.ir.graph import Block, Node, Value
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.analysis.effects import is_pure
@@ -284,8 +284,8 @@ class _Partitioner:
         if not self.reach.is_convex(a.vertex, b.vertex):
             return CIRCLE
         reason = self.computes_again(a, b) or self.computes_again(b, a)
-        if reason is None and self.on_cores and (self.is_read_by(a, b) or self.is_read_by(b, a)):
-            reason = why_waits(a.nodes, b.nodes, self.facts.of, self.is_across)
+        if reason is None and self.on_cores:
+            reason = self.waits(a, b) or self.waits(b, a)
         if reason is not None:
             return reason
         together = self.together(a, b)
@@ -306,10 +306,19 @@ class _Partitioner:
             return str(fault)
         return None
 
-    def is_read_by(self, a: _Unit, b: _Unit) -> bool:
-        """Whether a node of ``b`` reads a result of ``a``."""
+    def waits(self, a: _Unit, b: _Unit) -> str | None:
+        """Why a core would take longer for both than for ``a`` and its reader ``b`` one by one."""
         inside = set(a.nodes)
-        return any(read.value.node in inside for node in b.nodes for read in self.reads(node)[0])
+        read = [(node, each) for node in b.nodes for each in self.reads(node)[0] if each.value.node in inside]
+        if not read:
+            return None
+        for node, each in read:
+            seen = next((n for n in each.path if n.kind != "prim::ListConstruct"), None)
+            as_seen = each.value if seen is None else seen.outputs[0]
+            reason = why_scalar(a.nodes, each.value, as_seen, self.facts.of(node), self.facts.of)
+            if reason is not None:
+                return reason
+        return why_waits(a.nodes, b.nodes, self.facts.of, self.is_across)
 
     def is_across(self, node: Node) -> bool:
         """Whether a node reads something through a view that lies otherwise in memory."""

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 from gpujit.fuser.facts import Fact
-from gpujit.ir.graph import Node
+from gpujit.fuser.tensors import elements_of, shape_of
+from gpujit.ir.graph import Node, Value
 from gpujit.ir.scalar import HEAVY_COST, ROW_OPS, walk
 
 # Rows of fewer elements do not hide the waits of two normalisations, and of one with a function of many instructions.
-SHORT_FOR_ROWS, SHORT_FOR_HEAVY = 256, 512
+SHORT_FOR_ROWS, SHORT_FOR_HEAVY = 256, 1024
 # Shorter ones have lanes across rows, where a reduction waits for nothing.
 ACROSS = 12
 # With more elements than a core's own caches hold, what fusing saves of memory traffic is more, but for rows of FEW
@@ -25,6 +26,8 @@ ACROSS = 12
 CACHED, FEW = 1 << 18, 64
 
 
+# Rows of so many elements hide what is computed once for each; so many rows at least are worth a kernel of their own.
+LONG, MANY = 512, 16
 # So many rows at least are read in squares by a kernel that reads across rows and has none of its own.
 SQUARE = 8
 
@@ -50,10 +53,25 @@ def why_waits(
         if ACROSS <= length < SHORT_FOR_ROWS:
             return f"rows of {length} elements are too short to hide that one reduction waits for another"
         return None
-    other = facts[counts.index(min(counts))]
-    if any(f.cost >= HEAVY_COST and f.points * 2 >= points for f in other if not f.reduces):
+    around = facts[counts.index(min(counts))]
+    if any(f.cost >= HEAVY_COST and f.points * 2 >= points for f in around if not f.reduces):
         return f"rows of {length} elements are too short to hide that functions wait for reductions"
     return None
+
+
+def why_scalar(
+    a: Sequence[Node], value: Value, seen: Value, reader: Fact, fact_of: Callable[[Node], Fact]
+) -> str | None:
+    """Why a value is better made by a kernel of its own than once for each row of a reader that spreads it over its last
+    dim; None when it is not, or is not spread so. ``seen`` is the value as the reader sees it, through views."""
+    shape = shape_of(seen)
+    length = shape_of(reader.node.outputs[0])[-1:]
+    if not shape or shape[-1] != 1 or not length or length[0] == 1 or elements_of(value) < MANY:
+        return None
+    facts = [fact_of(n) for n in a]
+    if length[0] >= LONG or reader.move is not None or reader.reduces or any(f.reduces for f in facts) or all(f.cost < HEAVY_COST for f in facts):
+        return None
+    return f"{value!r} would be computed number by number, once for each row of {length[0]}"
 
 
 def is_turned(view: Fact) -> bool:

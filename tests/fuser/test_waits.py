@@ -74,7 +74,7 @@ GELU_SUM = ("%a = aten::gelu(%x, %tanh)", "%s = aten::sum(%a, %axes, %yes, %none
         (NORM_TWICE, CACHED // 100, 128, [["layer_norm", "layer_norm"]], None),
         (GELU_THEN_NORM, 9, 32, [["gelu"], ["layer_norm"]], f"rows of 32 {FUNCTIONS}"),
         (NORM_THEN_GELU, 9, 32, [["layer_norm"], ["gelu"]], f"rows of 32 {FUNCTIONS}"),
-        (NORM_THEN_GELU, 9, 512, [["layer_norm", "gelu"]], None),
+        (NORM_THEN_GELU, 9, 1024, [["layer_norm", "gelu"]], None),
         (TANH_SOFTMAX, 9, 12, [["tanh"], ["add", "softmax"]], f"rows of 12 {FUNCTIONS}"),
         (ADD_NORM, 9, 32, [["add", "layer_norm"]], None),
         # One run gives the sum: nothing waits for it but what little follows.
@@ -111,6 +111,26 @@ def test_a_view_that_keeps_the_last_dim_does_not_read_across(monkeypatch: pytest
     )
     assert not reasons(fuse_on_cores(graph, monkeypatch))
     assert shape_of_fusion(graph) == [["transpose", "add", "softmax"]]
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "function", "is_apart"),
+    [(16, 8, "exp", True), (16, 511, "exp", True), (16, 512, "exp", False), (15, 8, "exp", False), (16, 8, "neg", False)],
+)
+def test_a_function_is_not_computed_number_by_number(
+    count: int, length: int, function: str, is_apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = read(
+        f"graph(%x : Float({count}), %y : Float({count}, {length})):\n{CONSTANTS}"
+        f"  %a = aten::{function}(%x)\n  %u = aten::unsqueeze(%a, %last)\n  %o = aten::mul(%u, %y)\n  return (%o)"
+    )
+    inputs = [array(count), array(count, length, seed=1)]
+    want = run(graph, None, [np.array(x) for x in inputs])
+    found = fuse_on_cores(graph, monkeypatch)
+    apart = f"%a : Float({count}) would be computed number by number, once for each row of {length}"
+    assert reasons(found) == ([apart] if is_apart else [])
+    assert len(found.programs) == 1 + is_apart
+    assert_close(run(graph, found, inputs), want)
 
 
 def test_rows_across_memory_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
