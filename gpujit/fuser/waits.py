@@ -63,15 +63,18 @@ def why_scalar(
     a: Sequence[Node], value: Value, seen: Value, reader: Fact, fact_of: Callable[[Node], Fact]
 ) -> str | None:
     """Why a value is better made by a kernel of its own than once for each row of a reader that spreads it over its last
-    dim; None when it is not, or is not spread so. ``seen`` is the value as the reader sees it, through views."""
-    shape = shape_of(seen)
-    length = shape_of(reader.node.outputs[0])[-1:]
-    if not shape or shape[-1] != 1 or not length or length[0] == 1 or elements_of(value) < MANY:
+    dims; None when it is not, or is not spread so. ``seen`` is the value as the reader sees it, through views."""
+    length = 1
+    for here, there in zip(reversed(shape_of(seen)), reversed(shape_of(reader.node.outputs[0])), strict=False):
+        if here != 1:
+            break
+        length *= there
+    if not 1 < length < LONG or reader.move is not None or reader.reduces or elements_of(value) < MANY:
         return None
     facts = [fact_of(n) for n in a]
-    if length[0] >= LONG or reader.move is not None or reader.reduces or any(f.reduces for f in facts) or all(f.cost < HEAVY_COST for f in facts):
+    if any(f.reduces for f in facts) or all(f.cost < HEAVY_COST for f in facts):
         return None
-    return f"{value!r} would be computed number by number, once for each row of {length[0]}"
+    return f"{value!r} would be computed number by number, once for each row of {length}"
 
 
 def is_turned(view: Fact) -> bool:

@@ -324,7 +324,7 @@ class Loops(Values):
         together = 2 if unroll > 1 and width > 1 and nest.is_heavy(item) and not nest.segmented else 1
         with self.loop(done, last, width * together) as start:
             points = []
-            for at in [start + u * width for u in range(together)]:
+            for at in [start, start + width][:together]:
                 mask = e.tail_mask(last - at, width) if width > 1 else None
                 points.append(Point(inner, width, at, mask, kept_row + at))
             self.vectors(item, points, sums, scans)

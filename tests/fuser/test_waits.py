@@ -133,6 +133,15 @@ def test_a_function_is_not_computed_number_by_number(
     assert_close(run(graph, found, inputs), want)
 
 
+def test_a_row_may_be_several_dims(monkeypatch: pytest.MonkeyPatch) -> None:
+    for side, is_joined in ((24, True), (8, False)):
+        graph = read(
+            f"graph(%x : Float(1, 96, 1, 1), %y : Float(1, 96, {side}, {side})):\n"
+            "  %a = aten::sigmoid(%x)\n  %o = aten::mul(%a, %y)\n  return (%o)"
+        )
+        assert (not reasons(fuse_on_cores(graph, monkeypatch))) == is_joined
+
+
 def test_rows_across_memory_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = graph_of(64, 64, "%a = aten::tanh(%x)", "%o = aten::softmax(%a, %zero, %none)")
     assert not reasons(fuse_on_cores(graph, monkeypatch))
