@@ -62,8 +62,8 @@ def why_waits(
 def why_scalar(
     a: Sequence[Node], value: Value, seen: Value, reader: Fact, fact_of: Callable[[Node], Fact]
 ) -> str | None:
-    """Why a value is better made by a kernel of its own than once for each row of a reader that spreads it over its last
-    dims; None when it is not, or is not spread so. ``seen`` is the value as the reader sees it, through views."""
+    """Why a value is better made by a kernel of its own than once for each row of a reader that spreads it over its
+    last dims; None when it is not, or is not spread so. ``seen`` is the value as the reader sees it, through views."""
     length = 1
     for here, there in zip(reversed(shape_of(seen)), reversed(shape_of(reader.node.outputs[0])), strict=False):
         if here != 1:

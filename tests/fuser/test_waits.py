@@ -115,7 +115,13 @@ def test_a_view_that_keeps_the_last_dim_does_not_read_across(monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("count", "length", "function", "is_apart"),
-    [(16, 8, "exp", True), (16, 511, "exp", True), (16, 512, "exp", False), (15, 8, "exp", False), (16, 8, "neg", False)],
+    [
+        (16, 8, "exp", True),
+        (16, 511, "exp", True),
+        (16, 512, "exp", False),
+        (15, 8, "exp", False),
+        (16, 8, "neg", False),
+    ],
 )
 def test_a_function_is_not_computed_number_by_number(
     count: int, length: int, function: str, is_apart: bool, monkeypatch: pytest.MonkeyPatch
