@@ -29,8 +29,10 @@ class Fused:
     refusals: list[Refusal] = field(default_factory=list)
 
 
-def fuse(graph: Graph, min_nodes: int = 1) -> Fused:
+def fuse(graph: Graph, min_nodes: int = 1, on_cores: bool = False) -> Fused:
     """Put groups in place of their nodes, in all blocks of the graph; returns what was made of them.
+
+    ``on_cores`` is for kernels that run on a processor's cores as steps of a plan: joins that would wait are refused.
 
     Shapes and dtypes must be on the values' types (``infer_types``, ``specialise``); what has none stays as it is.
     """
@@ -38,7 +40,7 @@ def fuse(graph: Graph, min_nodes: int = 1) -> Fused:
     alias: AliasAnalysis | None = None
     for block in list(_blocks(graph.block)):
         alias = alias or AliasAnalysis(graph)
-        found = partition(block, alias, Facts(), min_nodes)
+        found = partition(block, alias, Facts(), min_nodes, on_cores)
         result.refusals += found.refusals
         if found.groups:
             _rebuild(block, found.groups, alias, result)

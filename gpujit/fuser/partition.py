@@ -25,6 +25,7 @@ from gpujit.fuser.lower import Lowered, lower, require_rows
 from gpujit.fuser.order import order_edges, with_inner
 from gpujit.fuser.space import Space
 from gpujit.fuser.tensors import bytes_of, elements_of, is_tensor, shape_of
+from gpujit.fuser.waits import is_turned, why_scalar, why_waits
 from gpujit.ir.graph import Block, Node, Value
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.analysis.effects import is_pure
@@ -79,20 +80,23 @@ class _Read:
     path: tuple[Node, ...]
 
 
-def partition(block: Block, alias: AliasAnalysis, facts: Facts | None = None, min_nodes: int = 1) -> Partition:
+def partition(
+    block: Block, alias: AliasAnalysis, facts: Facts | None = None, min_nodes: int = 1, on_cores: bool = False
+) -> Partition:
     """The groups of one block, inner blocks left alone.
 
     Args:
         alias: of the block's graph; what is written anywhere is not fused.
         facts: of the block's nodes, to share with others.
         min_nodes: groups of fewer computing nodes are dissolved.
+        on_cores: kernels run on a processor's cores, and calling one costs next to nothing: see ``waits``.
     """
-    return _Partitioner(block, alias, facts or Facts(), min_nodes).run()
+    return _Partitioner(block, alias, facts or Facts(), min_nodes, on_cores).run()
 
 
 class _Partitioner:
-    def __init__(self, block: Block, alias: AliasAnalysis, facts: Facts, min_nodes: int) -> None:
-        self.block, self.alias, self.facts, self.min_nodes = block, alias, facts, min_nodes
+    def __init__(self, block: Block, alias: AliasAnalysis, facts: Facts, min_nodes: int, on_cores: bool) -> None:
+        self.block, self.alias, self.facts, self.min_nodes, self.on_cores = block, alias, facts, min_nodes, on_cores
         self.result = Partition()
         self.position = {node: i for i, node in enumerate(block.nodes)}
         self.unit_of: dict[Node, _Unit] = {}
@@ -280,6 +284,8 @@ class _Partitioner:
         if not self.reach.is_convex(a.vertex, b.vertex):
             return CIRCLE
         reason = self.computes_again(a, b) or self.computes_again(b, a)
+        if reason is None and self.on_cores:
+            reason = self.waits(a, b) or self.waits(b, a)
         if reason is not None:
             return reason
         together = self.together(a, b)
@@ -299,6 +305,24 @@ class _Partitioner:
         except NotFused as fault:
             return str(fault)
         return None
+
+    def waits(self, a: _Unit, b: _Unit) -> str | None:
+        """Why a core would take longer for both than for ``a`` and its reader ``b`` one by one."""
+        inside = set(a.nodes)
+        read = [(node, each) for node in b.nodes for each in self.reads(node)[0] if each.value.node in inside]
+        if not read:
+            return None
+        for node, each in read:
+            seen = next((n for n in each.path if n.kind != "prim::ListConstruct"), None)
+            as_seen = each.value if seen is None else seen.outputs[0]
+            reason = why_scalar(a.nodes, each.value, as_seen, self.facts.of(node), self.facts.of)
+            if reason is not None:
+                return reason
+        return why_waits(a.nodes, b.nodes, self.facts.of, self.is_across)
+
+    def is_across(self, node: Node) -> bool:
+        """Whether a node reads something through a view that lies otherwise in memory."""
+        return any(is_turned(self.facts.of(view)) for read in self.reads(node)[0] for view in read.path)
 
     def computes_again(self, a: _Unit, b: _Unit) -> str | None:
         """Why the elements of ``a`` would be computed too often inside ``b``; None when they are not."""

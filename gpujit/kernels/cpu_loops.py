@@ -196,6 +196,7 @@ class Loops(Values):
 
     def passes(self, scope: Scope, first: Vector, last: Vector, points: list[Point] | None) -> None:
         items = self.nest.passes
+        vectors = self.whole_row(scope, last) if self.nest.whole else []
         if self.nest.online:
             self.online(scope, first, last)
             items = items[2:]
@@ -217,8 +218,11 @@ class Loops(Values):
             sums = {v: [self.accumulator(v) for _ in range(count)] for v in item.reduces}
             if points is None:
                 self.fill(scope, item.full, lambda v: not self.p.varies[v] & self.inner_dims(), 1)
-                with self.nested(self.nest.nest_dims) as row:
-                    self.row(item, scope, first, last, sums, row)
+                if vectors:
+                    self.vectors(item, vectors, sums, {v: self.scan_slot(v) for v in item.full if self.is_scan(v)})
+                else:
+                    with self.nested(self.nest.nest_dims) as row:
+                        self.row(item, scope, first, last, sums, row)
                 for v, parts in sums.items():
                     self.know(scope, v, parts[0].across(parts[1:]))
             else:
@@ -230,6 +234,13 @@ class Loops(Values):
                         continue
                     for point, part in zip(points, parts, strict=True):
                         self.know(point, v, part.result())
+
+    def whole_row(self, scope: Scope, length: Vector) -> list[Point]:
+        """The vectors of a row that stays in registers: what one run computes of them the next ones find there."""
+        width, count = self.nest.width, self.nest.unroll
+        places = [self.number(u * width) for u in range(count)]
+        cut = self.e.tail_mask(length - places[-1], width) if self.nest.whole == "cut" else None
+        return [Point(scope, width, at, cut if at is places[-1] else None, at) for at in places]
 
     def online(self, scope: Scope, first: Vector, last: Vector) -> None:
         """The maximum of a row and the sum of exponentials below it: each block is read from memory once.
@@ -308,9 +319,15 @@ class Loops(Values):
             done = first + (count & -width)
             with self.loop(first, done, width) as at:
                 self.vectors(item, [Point(inner, width, at, None, kept_row + at)], sums, scans)
-        with self.loop(done, last, width) as at:
-            mask = e.tail_mask(last - at, width) if width > 1 else None
-            self.vectors(item, [Point(inner, width, at, mask, kept_row + at)], sums, scans)
+        # Where one vector would wait for long chains, two of them do so together, though the second may be empty. Of a
+        # row that is cut, it may be another part's.
+        together = 2 if unroll > 1 and width > 1 and nest.is_heavy(item) and not nest.segmented else 1
+        with self.loop(done, last, width * together) as start:
+            points = []
+            for at in [start, start + width][:together]:
+                mask = e.tail_mask(last - at, width) if width > 1 else None
+                points.append(Point(inner, width, at, mask, kept_row + at))
+            self.vectors(item, points, sums, scans)
 
     def begin_streams(self, item: Pass, inner: Scope, first: Vector, last: Vector) -> Vector:
         """The elements before the first whole vector of the first result's memory, and where that one begins.

@@ -14,10 +14,10 @@ access its first offset and its step along each dim; and the strides of all arra
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gpujit.ir.dtypes import kind_of
 from gpujit.ir.scalar import HEAVY_COST, SCALAR_OPS
@@ -39,6 +39,8 @@ EVALUATED = "~"
 SEGMENTS = 16
 # Places further on along rows whose numbers are asked for where lanes lie across rows.
 AHEAD = 16
+# Vector instructions from which on a value is kept for later runs over a row: less takes no longer than reading it.
+WORTH_KEEPING = 8
 # Elements of a block of a row whose maximum and sum of exponentials are taken together.
 BLOCK = 4096
 
@@ -86,13 +88,16 @@ class Nest:
     # Parts are given as the first task and the one behind the last, of which each is a row in memory; of rows whose
     # elements do not depend on each other, the block says which part is to be made: see ``cpu_plan.plan_rows``.
     ranged: bool = False
+    # A row is ``unroll`` vectors, which stay in registers from one run over it to the next. The last one is full, or
+    # ("cut") some of its lanes are behind the row's end.
+    whole: Literal["", "full", "cut"] = ""
 
     @property
     def key(self) -> str:
         """Text that differs when the machine code would."""
         turned = "" if self.turned is None else f" turned {self.turned}"
         streams = " streams" * self.streams + " segmented" * self.segmented + " online" * self.online
-        streams += " ranged" * self.ranged
+        streams += " ranged" * self.ranged + (f" whole {self.whole}" if self.whole else "")
         how = f"lane {self.lane} {' '.join(self.classes)} {self.width}x{self.unroll}{turned}{streams}"
         return f"{how}\n{self.program.text}"
 
@@ -122,31 +127,58 @@ class Nest:
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
-        """Values at each point that later passes read from memory instead of computing them again."""
-        found = []
-        needed_later: set[int] = set()
+        """Values at each point that later passes read from memory instead of computing them again.
+
+        Of a long computation that is only its end: what leads to a value that is kept is not needed again, and what
+        little is computed from one is cheap.
+        """
+        if self.whole:
+            return ()
+        found: set[int] = set()
         for item in self.passes:
-            needed_later.update(item.repeated)
-        cost = self.costs
-        for v in sorted(needed_later):
-            if self.lane in self.program.varies[v] and cost[v] >= 8:
-                found.append(v)
-        return tuple(found)
+            repeated = set(item.repeated)
+            costs = self._costs(found)
+            stack = self._roots(item)
+            seen: set[int] = set()
+            while stack:
+                v = stack.pop()
+                if v in seen or v in found:
+                    continue
+                seen.add(v)
+                if v in repeated and self.lane in self.program.varies[v] and costs[v] >= WORTH_KEEPING:
+                    found.add(v)
+                elif not self._is_known(v):
+                    stack.extend(operands_of(self.program.body[v]))
+        return tuple(sorted(found))
 
     def needed(self, item: Pass) -> set[int]:
         """Values that a pass computes or reads, when those kept by earlier passes need not be computed."""
         loaded = {v for v in item.repeated if v in self.kept}
-        stack = [self._reduction(v).operand for v in item.reduces]
-        stack += [v for effect in item.effects for v in operands_of(effect)]
+        stack = self._roots(item)
         found: set[int] = set()
         while stack:
             v = stack.pop()
             if v not in found:
                 found.add(v)
-                of = self.program.body[v]
-                if v not in loaded and not (isinstance(of, Reduce) and not of.is_scan):
-                    stack.extend(operands_of(of))
+                if v not in loaded and not self._is_known(v):
+                    stack.extend(operands_of(self.program.body[v]))
         return found
+
+    def is_heavy(self, item: Pass) -> bool:
+        """Whether a pass computes functions of many instructions at each vector."""
+        loaded = {v for v in item.repeated if v in self.kept}
+        here = (self.program.body[v] for v in self.needed(item) & set(item.full) - loaded)
+        return any(isinstance(i, Call) or _is_heavy(i) for i in here)
+
+    def _roots(self, item: Pass) -> list[int]:
+        """What a pass is there for: operands of its reductions and of what it stores."""
+        roots = [self._reduction(v).operand for v in item.reduces]
+        return roots + [v for effect in item.effects for v in operands_of(effect)]
+
+    def _is_known(self, v: int) -> bool:
+        """Whether a value is the result of a reduction, which no later pass computes again."""
+        item = self.program.body[v]
+        return isinstance(item, Reduce) and not item.is_scan
 
     def _reduction(self, v: int) -> Reduce:
         item = self.program.body[v]
@@ -216,16 +248,21 @@ class Nest:
     @cached_property
     def costs(self) -> tuple[int, ...]:
         """Roughly how many vector instructions each value takes when everything below it is computed again."""
+        return self._costs(frozenset())
+
+    def _costs(self, kept: Set[int]) -> tuple[int, ...]:
+        """The same where some values are read from memory."""
         classes = iter(self.classes)
         found: list[int] = []
-        for item in self.program.body:
+        for v, item in enumerate(self.program.body):
             cost = HEAVY_COST if isinstance(item, Call) or _is_heavy(item) else 1
             if isinstance(item, Load) and next(classes)[0] in (STEPS, ANY):
                 cost = 16
-            below = (
-                0 if isinstance(item, Reduce) and not item.is_scan else sum(found[v] for v in set(operands_of(item)))
-            )
-            found.append(cost + below)
+            if v in kept:
+                cost = 1
+            elif not self._is_known(v):
+                cost += sum(found[u] for u in set(operands_of(item)))
+            found.append(cost)
         return tuple(found)
 
     # The argument block

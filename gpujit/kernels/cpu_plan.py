@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpujit.kernels.cpu_nest import (
     ANY,
@@ -79,6 +80,8 @@ def plan_nest(
     streams = _streams(nest, found, sizes, STREAMED if turned is None else STREAMED_TURNED)
     online = sizes[lane] >= ONLINE and _sums_exponentials(nest)
     nest = Nest(p, lane, classes, width, unroll, turned, streams, _is_segmented(nest, sizes), online)
+    if tile.unroll is None:
+        nest = _with_whole_rows(nest, sizes)
     far = any(c[0] == STEPS for c in classes)
     chunk = nest.width * nest.unroll if nest.across_rows else tile.chunk or (CHUNK_FAR if far else CHUNK)
     words = _words(nest, found, ins, outs, sizes, params, chunk)
@@ -143,6 +146,7 @@ def plan_rows(
         raise NotRendered("along a row it reads numbers that lie apart")
     online = row >= ONLINE and _sums_exponentials(nest)
     nest = Nest(p, lane, classes, nest.width, _unroll(nest, row), online=online, ranged=True)
+    nest = _with_whole_rows(nest, sizes)
     words = _words(nest, found, ins, outs, sizes, params, 0)
     return NestCall(nest, tuple(sizes), words, math.prod(sizes[:lane]), _work(nest, sizes))
 
@@ -278,6 +282,16 @@ def _sums_exponentials(nest: Nest) -> bool:
         and below.op == "sub"
         and below.operands == (reduced.operand, top)
     )
+
+
+def _with_whole_rows(nest: Nest, sizes: Sequence[int]) -> Nest:
+    """The nest with rows in registers where they are short, and run over several times."""
+    count = -(-sizes[nest.lane] // nest.width)
+    if nest.width == 1 or nest.across_rows or nest.nest_dims or nest.segmented or nest.online:
+        return nest
+    if len(nest.passes) < 2 or not 1 <= count <= MAX_UNROLL:
+        return nest
+    return replace(nest, unroll=count, whole="cut" if sizes[nest.lane] % nest.width else "full")
 
 
 def _unroll(nest: Nest, length: int) -> int:

@@ -41,6 +41,8 @@ class DeviceExecutor(Executor):
     program lie on its device, so that devices named in it are that one.
     """
 
+    on_cores = False
+
     def __init__(
         self,
         device: GpuDevice,

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -133,6 +133,9 @@ class Executor:
         threads: of a plan's team; None for those of the switch ``threads``.
         is_method: whether the first input is an object, which all calls share.
     """
+
+    # Whether plans run on a processor's cores.
+    on_cores: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -361,7 +364,9 @@ class Executor:
         found = self.specialised(values, stage)
         graph = found.graph
         stage.note = "fuse"
-        fused = fuse(graph) if "fuser" not in config.disable else Fused()
+        planner = None if "static" in config.disable else self._planner
+        on_cores = self.on_cores and planner is not None
+        fused = fuse(graph, on_cores=on_cores) if "fuser" not in config.disable else Fused()
         lowerer = Lowerer(np, self._rules)
         steps = {
             node: FusedStep(low, self._unfused(lowerer, node), node, self.strict)
@@ -370,9 +375,9 @@ class Executor:
         lowerer.fused = steps
         guards = tuple(g for g in found.guards if not g.path.startswith("input "))
         stage.note = "make kernels and lay out memory"
-        if self._planner is not None and "static" not in config.disable:
+        if planner is not None:
             # It lowers what it leaves to the interpreter, and asks for the kernels its strides need.
-            runner = self._planner(graph, fused.programs, lowerer)
+            runner = planner(graph, fused.programs, lowerer)
             # Without the code that enters native steps there is no planned run.
             with suppress(NotCompiled):
                 runner.prepare(values)

@@ -78,7 +78,9 @@ def test_values_are_kept_in_the_result(axis: int, shape: tuple[int, int], thread
     np.testing.assert_allclose(x, want, 2e-6, 1e-9)
     if min(shape) > width:
         nest = nest_of(program, [x], [x], sizes)
-        assert nest.kept and nest.kept_in and not nest.scratch_bytes(sizes)
+        in_registers = axis == 1 and shape[1] <= cpu_plan.MAX_UNROLL * width
+        assert bool(nest.whole) == in_registers
+        assert bool(nest.kept and nest.kept_in) != in_registers and not nest.scratch_bytes(sizes)
 
 
 def test_a_result_in_the_place_of_another_operand_is_not_written_early() -> None:
@@ -88,6 +90,54 @@ def test_a_result_in_the_place_of_another_operand_is_not_written_early() -> None
     assert not nest_of(program, [x, y], [y], (6, 200)).kept_in
     cpu_launch.run(program, [x, y], [y], (6, 200))
     np.testing.assert_allclose(y, want, 1e-5, 1e-9)
+
+
+def gelu_and_norm(transposed: bool = False) -> TileProgram:
+    """Rows d1 of tanh(x) over a length of its own: less the mean, over the square root of the mean square below it."""
+    builder = Builder(2, 1)
+    x = builder.load(builder.input(F32, 2), (dim(1), dim(0)) if transposed else (dim(0), dim(1)))
+    y = scalar.apply("tanh", scalar.apply("mul", scalar.apply("exp", x), x))
+    less = scalar.apply("sub", y, scalar.reduce("max", y))
+    total = scalar.reduce("sum", scalar.apply("mul", less, less))
+    builder.store(builder.output(F32, 2), (dim(0), dim(1)), scalar.apply("div", less, scalar.apply("sqrt", total)))
+    return builder.finish()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("transposed", [False, True], ids=["rows", "transposed"])
+@pytest.mark.parametrize("length", [2, 4, 5, 8, 13, 16, 17, 31, 33, 48, 64, 65, 81, 130])
+def test_a_long_computation_before_reductions(length: int, transposed: bool, threads: int, width: int) -> None:
+    x = np.random.default_rng(length).standard_normal((7, length)).astype(F32)
+    y = np.tanh(np.exp(x.astype(F64)) * x)
+    less = y - y.max(1, keepdims=True)
+    given = np.ascontiguousarray(x.T) if transposed else x
+    out = np.full((9, length), 7, F32)
+    with config(threads=threads):
+        cpu_launch.run(gelu_and_norm(transposed), [given], [out[1:-1]], (7, length))
+    np.testing.assert_allclose(out[1:-1], less / np.sqrt((less**2).sum(1, keepdims=True)), 1e-4, 1e-6)
+    assert (out[[0, -1]] == 7).all()
+
+
+def test_of_a_long_computation_only_the_end_is_kept(width: int) -> None:
+    x = np.zeros((7, 1000), F32)
+    program = gelu_and_norm()
+    nest = nest_of(program, [x], [x], x.shape)
+    (kept,) = nest.kept
+    assert program.body[kept].op == "tanh"  # type: ignore[union-attr]
+    assert nest.kept_in and not nest.scratch_bytes(x.shape)
+
+
+def test_short_rows_stay_in_registers(width: int) -> None:
+    program = softmax((0, 1))
+    for vectors in range(1, cpu_plan.MAX_UNROLL + 1):
+        for length, whole in ((vectors * width, "full"), (vectors * width - 1, "cut")):
+            if length < cpu_plan.SHORT_ROW:
+                continue
+            x = np.zeros((50, length), F32)
+            nest = nest_of(program, [x], [x], x.shape)
+            assert (nest.whole, nest.unroll, nest.kept) == (whole, vectors, ())
+    x = np.zeros((50, cpu_plan.MAX_UNROLL * width + 1), F32)
+    assert not nest_of(program, [x], [x], x.shape).whole
 
 
 def test_rows_of_nothing_but_infinities() -> None:
