@@ -108,7 +108,8 @@ class Timings:
         described: the steps, whose times are still to come.
         taken: the times of each run.
         spans: the steps of all runs, for the timeline.
-        track: on which of its lines they go: "steps" or "gpu".
+        track: on which of its lines they go: "steps" or "gpu"; what a host does between a device's steps is on
+            "steps".
         memory: None where it is not planned.
         device: what the steps ran on, where that was not the processor.
     """
@@ -312,5 +313,7 @@ def _events(
         if len(found) < MAX_EVENTS and at is not None:
             of = max(int(np.searchsorted(places, span.start, "right")) - 1, 0)
             seconds = max(span.end - span.start, 0.0) / 1e9
-            found.append(Event(steps[at].label, timings.track, (span.start - begin) / 1e9, seconds, of, at))
+            # What the host does for a device is on a line of its own.
+            track = timings.track if timings.track != "gpu" or steps[at].tier.startswith("device") else "steps"
+            found.append(Event(steps[at].label, track, (span.start - begin) / 1e9, seconds, of, at))
     return tuple(found), max(0, total - len(found)) if total > MAX_EVENTS else 0

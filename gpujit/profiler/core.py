@@ -70,7 +70,7 @@ def profile_module(
             already, those it has.
         unfused: also time the whole model without fusion.
         groups: also time each fused step against its operators one by one.
-        interpreted: also time the interpreter.
+        interpreted: also time the interpreter, of a module on the CPU.
         ceilings: measure what the machine reaches, unless that is known.
         file: what the module comes from, to show.
         phases: that came before, to show.
@@ -103,7 +103,7 @@ class _Session:
             raise ArgumentError(f"the module has no method {method!r}; it has {', '.join(sorted(methods))}")
         self.plain = module
         self.method = method
-        if module._program.optimised is None and module._program.device is None:
+        if module._program.optimised is None:
             others = None if method == "forward" else [method]
             with self.phase("optimise"):
                 self.module = optimize_for_inference(module, others, threads=threads)

@@ -23,6 +23,8 @@ VERSION = 1
 
 # What bounds a step.
 MEMORY, COMPUTE, OVERHEAD, UNKNOWN = "memory", "compute", "overhead", "unknown"
+# What tiers of steps in compiled code begin with.
+NATIVE = ("native", "device kernel", "device library")
 
 
 @dataclass(frozen=True, slots=True)
