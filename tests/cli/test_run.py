@@ -200,7 +200,9 @@ def test_the_example_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     assert status == 0 and "2x" in out and "load" in out
 
 
-def test_a_device(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(modules, "open_device", lambda place: RecordingDevice(str(place)))
     np.save(tmp_path / "x.npy", np.array([[1.0, 2.0], [3.0, -4.0]], np.float32))
     for options in ((), ("--optimise",)):
