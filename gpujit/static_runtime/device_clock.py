@@ -43,17 +43,25 @@ class _Lap:
         self.run, self.stream = run, stream
         self._recorder, self._instruction = recorder, instruction
         self.numbers: list[int] = []
-        first = recorder.event()
+        # One more than numbers; the host's time just before the first.
+        self.events: list[Handle] = []
+        self.start = 0
+
+    def begin(self) -> None:
+        """Count from now on."""
+        first = self._event()
         self.start = now()
-        recorder.device.record(first, stream)
-        self.events = [first]
+        self._recorder.device.record(first, self.stream)
 
     def mark(self, number: int | None) -> None:
         """See device_run.Lap; copies are those of the instruction."""
-        event = self._recorder.event()
-        self._recorder.device.record(event, self.stream)
-        self.events.append(event)
+        self._recorder.device.record(self._event(), self.stream)
         self.numbers.append(self._instruction if number is None else number)
+
+    def _event(self) -> Handle:
+        found = self._recorder.event()
+        self.events.append(found)
+        return found
 
 
 class DeviceRecorder:
@@ -128,6 +136,7 @@ class DeviceRecorder:
             self._read()
         lap = _Lap(self, len(self.marks) // 2, number, arena.stream)
         self._laps.append(lap)
+        lap.begin()
         result = steps.timed(lap, *arrays)
         device.synchronise(arena.stream)
         return result
@@ -159,7 +168,7 @@ class DeviceRecorder:
         for lap in self._laps:
             first = lap.events[0]
             ends = [lap.start + self.device.elapsed(first, e) for e in lap.events]
-            for number, start, end in zip(lap.numbers, ends, ends[1:], strict=False):
+            for number, start, end in zip(lap.numbers, ends[:-1], ends[1:], strict=True):
                 self._add(lap.run, number, start, max(end, start))
             self._idle += lap.events
         self._laps.clear()

@@ -14,7 +14,7 @@ from gpujit import nn
 from gpujit.modules import ScriptModule
 from gpujit.profiler.data import profile_from_json
 from gpujit.static_runtime import device_clock
-from gpujit.support.errors import OpError
+from gpujit.support.errors import DeviceError, OpError
 from tests.programs import archive, forward, module
 from tests.runtime.recording_device import DeviceArray, RecordingDevice
 from tests.static_runtime.test_device import placed, scripted
@@ -198,6 +198,60 @@ def test_runs_that_raise_are_left_out(tmp_path: Path, device: RecordingDevice) -
     assert steps and all(s.seconds.runs == 2 and s.seconds.median == pytest.approx(1e-9) for s in steps)
     assert any(s.label == "checks of kernels" and s.tier == "host" for s in profile.steps)
     assert np.array_equal(found(X, good).get(), want)
+
+
+def test_a_device_that_fails_between_steps_leaves_nothing_behind(
+    small: ScriptModule, device: RecordingDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = host(small(X))
+    record, count = device.record, 0
+
+    def fails_once(event: list[int], stream: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 9:
+            raise DeviceError("an illegal address was met")
+        record(event, stream)
+
+    monkeypatch.setattr(device, "record", fails_once)
+    device.forget()
+    with gpujit.profile(ceilings=False) as p:
+        small(X)
+        with pytest.raises(DeviceError, match="illegal address"):
+            small(X)
+        got = host(small(X))
+    assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
+    (profile,) = p.profiles
+    assert profile.watched.runs == 2
+    (step,) = (s for s in profile.steps if s.label == "aten::linear")
+    assert step.seconds.runs == 2 and step.seconds.least == pytest.approx(1e-9) == step.seconds.high
+    assert len([e for e in profile.events if e.name == "aten::linear"]) == 2
+    # Six for a run; the third one takes those of the second.
+    assert device.kinds().count("event") <= 12
+
+
+def test_a_module_that_an_operator_of_its_own_calls_is_a_part_of_that(tmp_path: Path, device: RecordingDevice) -> None:
+    depth = 0
+
+    @gpujit.op("profiled_device::again(Tensor x) -> Tensor")
+    def again(xp: Any, x: np.ndarray) -> np.ndarray:
+        nonlocal depth
+        depth += 1
+        try:
+            return np.asarray(found(x).get()) if depth == 1 else x + 1
+        finally:
+            depth -= 1
+
+    source = module(forward("x: Tensor", "return torch.neg(ops.profiled_device.again(torch.neg(x)))"))
+    found = placed(load(tmp_path, source), device)
+    want = found(X).get()
+    with gpujit.profile(ceilings=False) as p:
+        assert np.array_equal(found(X).get(), want)
+    (profile,) = p.profiles
+    assert profile.watched.runs == 1
+    steps = [s for s in profile.steps if s.tier == "device kernel"]
+    assert len(steps) == 2 and all(s.seconds.median == pytest.approx(1e-9) for s in steps)
+    assert any(s.label == "profiled_device::again" and s.tier == "host" for s in profile.steps)
 
 
 def test_rounds_of_a_loop_count_together(device: RecordingDevice) -> None:
