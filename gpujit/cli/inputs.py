@@ -40,6 +40,16 @@ def add_model_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, metavar="N", default=0, help="seed of random inputs (default: 0)")
 
 
+def add_device_argument(command: argparse.ArgumentParser) -> None:
+    """``--device``, for commands that call a model there."""
+    command.add_argument(
+        "--device",
+        metavar="DEVICE",
+        default="cpu",
+        help="where it runs: cpu, cuda:0 or another GPU, auto for a GPU that works or else the CPU (default: cpu)",
+    )
+
+
 @dataclass(frozen=True)
 class Chosen:
     """A model that was loaded, one of its methods, and what it is to be called with."""
@@ -54,11 +64,37 @@ class Chosen:
         """What to call: the module for ``forward``, so that its hooks run."""
         return self.module if self.method.name == "forward" else self.method
 
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        found = self.module._program.device
+        return "cpu" if found is None else found.name
+
+    def wait(self) -> None:
+        """Wait for what calls have the device do."""
+        device = self.module._program.device
+        if device is not None:
+            with device.here():
+                device.synchronise(device.stream())
+
+    def on_host(self, result: Any) -> Any:
+        """A result of a call in which arrays on the device are host arrays."""
+        device = self.module._program.device
+        if device is None:
+            return result
+        from gpujit.ir.values import DeviceTensor
+        from gpujit.runtime.device import mapped, to_host
+        from gpujit.runtime.device_outputs import arguments
+
+        with device.here():
+            stream = device.stream()
+            return mapped(arguments(device, result), DeviceTensor, lambda x: to_host(device, x, stream))
+
 
 def chosen(arguments: argparse.Namespace) -> Chosen:
-    """What ``add_model_arguments`` asked for. Raises LoadError, ArgumentError."""
+    """What the arguments of a model, and of a device, asked for. Raises LoadError, ArgumentError, DeviceError."""
     start = time.perf_counter()
-    module = load(arguments.file)
+    module = load(arguments.file, getattr(arguments, "device", "cpu"))
     seconds = time.perf_counter() - start
     method = method_of(module, arguments.method)
     values = list(read_inputs(arguments.inputs, arguments.seed))
@@ -66,12 +102,12 @@ def chosen(arguments: argparse.Namespace) -> Chosen:
     return Chosen(module, method, values, seconds)
 
 
-def load(file: str) -> ScriptModule:
-    """A model on the CPU. Raises LoadError."""
+def load(file: str, device: str = "cpu") -> ScriptModule:
+    """A model on a device. Raises LoadError, DeviceError."""
     # Help needs no loader.
     from gpujit import api
 
-    return api.load(file, map_location="cpu")
+    return api.load(file, map_location="cpu", device=None if device == "cpu" else device)
 
 
 def method_of(module: ScriptModule, name: str) -> ScriptMethod:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from gpujit.cli.inputs import INPUTS, add_model_arguments, chosen, positive
+from gpujit.cli.inputs import INPUTS, add_device_argument, add_model_arguments, chosen, positive
 from gpujit.cli.output import print_json, safe
 from gpujit.support.errors import ArgumentError
 
@@ -25,6 +25,7 @@ _ROUNDS = 30
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_model_arguments(command)
+    add_device_argument(command)
     command.add_argument(
         "--rounds", type=positive, default=_ROUNDS, metavar="N", help=f"timed calls (default: {_ROUNDS})"
     )

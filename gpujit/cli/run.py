@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.cli.inputs import INPUTS, add_model_arguments, chosen, positive
+from gpujit.cli.inputs import INPUTS, add_device_argument, add_model_arguments, chosen, positive
 from gpujit.cli.output import print_json, safe, table, time_text
 from gpujit.cli.tiers import add_plan_arguments, options_of, planned
 from gpujit.cli.values import describe, flatten, shape_text, write_npz
@@ -26,6 +26,7 @@ examples:
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_model_arguments(command)
+    add_device_argument(command)
     command.add_argument(
         "--repeat", type=positive, default=1, metavar="N", help="call it N times and show the median time"
     )
@@ -47,15 +48,18 @@ def execute(arguments: argparse.Namespace) -> int:
         for _ in range(arguments.repeat):
             start = time.perf_counter()
             result = call(*model.values)
+            model.wait()
             times.append(time.perf_counter() - start)
             stage.advance()
-    outputs = dict(flatten(result))
+    outputs = dict(flatten(model.on_host(result)))
     if arguments.out:
         write_npz(arguments.out, outputs)
     report = {
         "file": arguments.file,
         "method": arguments.method,
-        "tier": "planned" if arguments.optimise else "interpreter",
+        "device": model.device,
+        # Modules on a GPU have plans in any case.
+        "tier": "planned" if arguments.optimise or model.device != "cpu" else "interpreter",
         "outputs": {name: describe(value) for name, value in outputs.items()},
         "load_ms": round(model.load_seconds * 1e3, 3),
         "first_call_ms": round(times[0] * 1e3, 3),
@@ -88,5 +92,6 @@ def as_text(report: dict[str, Any], outputs: dict[str, Any]) -> str:
     times = [f"load {time_text(report['load_ms'] / 1e3)}", f"first call {time_text(report['first_call_ms'] / 1e3)}"]
     if report["calls"] > 1:
         times.append(f"then {time_text(report['median_call_ms'] / 1e3)} (median of {report['calls'] - 1})")
-    lines.append(", ".join(times))
+    where = "" if report["device"] == "cpu" else f" on {report['device']}"
+    lines.append(", ".join(times) + where)
     return "\n".join(lines)

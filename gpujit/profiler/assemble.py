@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 import gpujit
 from gpujit.fuser.tensors import bytes_of, is_tensor
 from gpujit.ir.arrays import describe as describe_value
-from gpujit.ir.graph import Graph
+from gpujit.ir.graph import Graph, Node
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.kernels import supply
 from gpujit.profiler.costs import expanded
@@ -45,7 +45,7 @@ from gpujit.static_runtime.tiers import Tier
 # Calls and steps kept for the timeline.
 MAX_EVENTS = 50_000
 # Tiers that a refusal is told of.
-_LOWER = ("out", "numpy", "interpreter", "control")
+_LOWER = ("out", "numpy", "interpreter", "control", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,10 @@ class Timings:
         described: the steps, whose times are still to come.
         taken: the times of each run.
         spans: the steps of all runs, for the timeline.
-        track: on which of its lines they go: "steps" or "gpu".
+        track: on which of its lines they go: "steps" or "gpu"; what a host does between a device's steps is on
+            "steps".
         memory: None where it is not planned.
+        device: what the steps ran on, where that was not the processor.
     """
 
     described: Sequence[Described]
@@ -121,6 +123,7 @@ class Timings:
     graphs: tuple[GraphText, ...] = ()
     kernels: tuple[KernelSource, ...] = ()
     memory: MemoryReport | None = None
+    device: str = ""
 
 
 def arena_timings(executor: Executor | None, plan: Plan | None, runner: PlannedGraph, arena: TimedArena) -> Timings:
@@ -131,8 +134,8 @@ def arena_timings(executor: Executor | None, plan: Plan | None, runner: PlannedG
         describe(runner, arena.plan, reasons, sources),
         arena.recorder.taken(),
         arena.recorder.spans(),
-        refusals=tuple(_refusals(plan, runner.tiers(reasons, arena.plan))),
-        graphs=tuple(_graphs(executor, plan, arena)),
+        refusals=tuple(refusals_of(plan, runner.tiers(reasons, arena.plan))),
+        graphs=tuple(graphs_of(executor, plan, arena.plan.order)),
         kernels=sources.all(),
         memory=memory_report(arena.plan, 1),
     )
@@ -159,6 +162,9 @@ def planned_profile(
         lost: runs besides those taken down.
     """
     taken, described = timings.taken, timings.described
+    if timings.runner == "device":
+        # Ceilings are the processor's.
+        machine = replace(machine, bandwidths=(), peaks=())
     around, whole = _around(taken, calls)
     steps, number = timed(described, taken, around, machine)
     grouped = [(d, steps[number[d.number]]) for d in described if d.number in number and d.step.group is not None]
@@ -171,7 +177,7 @@ def planned_profile(
         versions=versions(),
         machine=machine,
         runner=timings.runner,
-        reason="",
+        reason=cut(timings.device),
         phases=phases,
         steady=steady or watched,
         watched=watched,
@@ -267,7 +273,8 @@ def _group(described: Described, step: StepProfile) -> GroupProfile:
     )
 
 
-def _refusals(plan: Plan | None, tiers: Sequence[Tier]) -> list[Refusal]:
+def refusals_of(plan: Plan | None, tiers: Sequence[Tier]) -> list[Refusal]:
+    """What was not fused, or has no step of its own, and why."""
     found = (
         []
         if plan is None
@@ -278,13 +285,14 @@ def _refusals(plan: Plan | None, tiers: Sequence[Tier]) -> list[Refusal]:
     return list(dict.fromkeys(found))
 
 
-def _graphs(executor: Executor | None, plan: Plan | None, arena: TimedArena) -> list[GraphText]:
+def graphs_of(executor: Executor | None, plan: Plan | None, order: Sequence[Node]) -> list[GraphText]:
+    """The graph of a function as it was given, fused, and as its nodes are run."""
     found = [] if executor is None else [graph_text("frozen", executor.function.graph)]
     if plan is not None:
         found.append(graph_text("fused", plan.graph))
-    if arena.plan.order:
+    if order:
         # The fused graph with the copies that its views need.
-        found.append(graph_text("plan", arena.plan.order[0].graph))
+        found.append(graph_text("plan", order[0].graph))
     return found
 
 
@@ -305,5 +313,7 @@ def _events(
         if len(found) < MAX_EVENTS and at is not None:
             of = max(int(np.searchsorted(places, span.start, "right")) - 1, 0)
             seconds = max(span.end - span.start, 0.0) / 1e9
-            found.append(Event(steps[at].label, timings.track, (span.start - begin) / 1e9, seconds, of, at))
+            # What the host does for a device is on a line of its own.
+            track = timings.track if timings.track != "gpu" or steps[at].tier.startswith("device") else "steps"
+            found.append(Event(steps[at].label, track, (span.start - begin) / 1e9, seconds, of, at))
     return tuple(found), max(0, total - len(found)) if total > MAX_EVENTS else 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import ClassVar
 
-from gpujit.profiler.data import Ceiling, Event, Machine, Profile, StepProfile
+from gpujit.profiler.data import NATIVE, Ceiling, Event, Machine, Profile, StepProfile
 from gpujit.profiler.units import bytes_text, flops_text, rate_text, time_text
 
 # Marks in one chart: more would not be told apart, and take a browser long.
@@ -121,8 +121,8 @@ def nice_ticks(top: float, count: int = 6) -> list[float]:
 
 
 def style_of(tier: str) -> str:
-    """The class of a tier's colour: native, or not."""
-    return "fused" if tier.startswith("native") else "python"
+    """The class of a tier's colour: native or on a device, or not."""
+    return "fused" if tier.startswith(NATIVE) else "python"
 
 
 def bars(profile: Profile, width: float = 200.0) -> dict[int, tuple[Bar, ...]]:

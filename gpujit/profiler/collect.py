@@ -24,6 +24,7 @@ from gpujit.profiler.assemble import (
     unplanned_profile,
 )
 from gpujit.profiler.data import Profile
+from gpujit.profiler.device_steps import device_timings
 from gpujit.profiler.files import save_json
 from gpujit.profiler.graphs import graph_text
 from gpujit.profiler.machine import machine
@@ -31,6 +32,9 @@ from gpujit.profiler.places import cut, tensor_of
 from gpujit.profiler.trace import save_trace
 from gpujit.runtime.executor import Executor, Plan
 from gpujit.static import StaticModule
+from gpujit.static_runtime.device_build import DevicePlan
+from gpujit.static_runtime.device_clock import DeviceRecorder
+from gpujit.static_runtime.device_module import DeviceGraph
 from gpujit.static_runtime.module import PlannedGraph
 from gpujit.static_runtime.run import TimedArena
 from gpujit.static_runtime.steps import StaticPlan
@@ -38,8 +42,8 @@ from gpujit.support.config import current
 from gpujit.support.errors import ArgumentError
 from gpujit.support.watch import Watch, entering, running
 
-# Why there are no steps, where a device runs them.
-ON_DEVICE = "steps on {} are not timed one by one; its calls are, until their results are on the device"
+# Why there are no steps of calls on a device: nothing ran there.
+ON_DEVICE = "no plan on {} ran"
 # Calls that a profile is made of; of later ones the number is told.
 MAX_CALLS = 100_000
 # Calls that are all seen, before some may be passed over; at most so many in a row are. The share of the time that
@@ -66,7 +70,7 @@ class Profiler:
         self._ceilings, self._samples = ceilings, samples
         self._arenas: dict[PlannedGraph, list[TimedArena]] = {}
         self._idle: dict[PlannedGraph, list[TimedArena]] = {}
-        self._devices: dict[Any, Callable[[], Timings]] = {}
+        self._devices: dict[DeviceGraph, DeviceRecorder] = {}
         self._token: Token[Watch | None] | None = None
         self._is_used = self._is_going_on = False
         self._thread = 0
@@ -154,9 +158,12 @@ class Profiler:
         """See Watch."""
         self._idle[graph].append(arena)
 
-    def on_device(self, graph: Any, timings: Callable[[], Timings]) -> None:
+    def recorder(self, graph: DeviceGraph, plan: DevicePlan) -> DeviceRecorder:
         """See Watch."""
-        self._devices[graph] = timings
+        found = self._devices.get(graph)
+        if found is None:
+            found = self._devices[graph] = DeviceRecorder(graph.device, plan)
+        return found
 
     # Afterwards
 
@@ -174,6 +181,11 @@ class Profiler:
         """The arenas in which a graph ran, those of its present plan first."""
         found = [a for a in self._arenas.get(graph, []) if a.recorder.runs]
         return sorted(found, key=lambda a: (not graph.is_current(a), -len(a.recorder.runs)))
+
+    @property
+    def recorders(self) -> dict[DeviceGraph, DeviceRecorder]:
+        """The graphs that ran on devices, with what was taken down of each."""
+        return {graph: found for graph, found in self._devices.items() if found.marks}
 
     def _each(self) -> Iterator[tuple[Any, int, int, bool]]:
         m = self._marks
@@ -206,11 +218,10 @@ class Profiler:
                 with nullcontext() if executor is None else executor.settings():
                     timings = arena_timings(executor, plan, runner, arenas[0])
                     found.append(self._planned(executor, plan, timings, others))
-        for graph, times in self._devices.items():
-            timings = times()
-            planned += [(start, end) for start, end in timings.taken.runs.tolist()]
-            if len(timings.taken.runs):
-                found.append(self._planned(*self._owner(graph), timings, 0))
+        for graph, recorder in self.recorders.items():
+            executor, plan = self._owner(graph)
+            planned += zip(recorder.marks[0::2], recorder.marks[1::2], strict=True)
+            found.append(self._planned(executor, plan, device_timings(executor, plan, graph, recorder), 0))
         found += self._interpreted(self.calls, planned)
         # The times are in the profiles now.
         self._arenas.clear()
@@ -341,12 +352,12 @@ def _file(target: Any) -> str:
 
 
 def _why(target: Any) -> str:
-    device = device_of(target)
-    if device is not None:
-        return ON_DEVICE.format(device.name)
     reasons = [r for e in _executors(target) for r in e.reasons()]
     if reasons:
         return "; ".join(dict.fromkeys(reasons))
+    device = device_of(target)
+    if device is not None:
+        return ON_DEVICE.format(device.name)
     if isinstance(target, (ScriptModule, ScriptMethod)) and target._program.optimised is None:
         return "gpujit.optimize_for_inference was not called"
     return "no plan was there yet"

@@ -23,6 +23,7 @@ from gpujit.profiler.assemble import (
 )
 from gpujit.profiler.collect import ON_DEVICE, Profiler, device_of
 from gpujit.profiler.data import Kernels, Phase, Profile, Ratio, Times
+from gpujit.profiler.device_steps import device_timings
 from gpujit.profiler.graphs import graph_text
 from gpujit.profiler.groups import measured, pairs_of
 from gpujit.profiler.interpreted import with_steps
@@ -69,7 +70,7 @@ def profile_module(
             already, those it has.
         unfused: also time the whole model without fusion.
         groups: also time each fused step against its operators one by one.
-        interpreted: also time the interpreter.
+        interpreted: also time the interpreter, of a module on the CPU.
         ceilings: measure what the machine reaches, unless that is known.
         file: what the module comes from, to show.
         phases: that came before, to show.
@@ -102,7 +103,7 @@ class _Session:
             raise ArgumentError(f"the module has no method {method!r}; it has {', '.join(sorted(methods))}")
         self.plain = module
         self.method = method
-        if module._program.optimised is None and module._program.device is None:
+        if module._program.optimised is None:
             others = None if method == "forward" else [method]
             with self.phase("optimise"):
                 self.module = optimize_for_inference(module, others, threads=threads)
@@ -129,9 +130,12 @@ class _Session:
         return self.target(*self.args, **self.kwargs)
 
     def seconds(self, call: Callable[[], Any]) -> float:
-        """What a call takes."""
+        """What a call takes, on a device until its results are there."""
         start = perf_counter()
         call()
+        if self.device is not None:
+            with self.device.here():
+                self.device.synchronise(self.device.stream())
         return perf_counter() - start
 
     def run(self, rounds: int, *, unfused: bool, groups: bool, interpreted: bool, ceilings: bool) -> Profile:
@@ -157,7 +161,7 @@ class _Session:
         steady = self.steady(rounds, profiler)
         with self.executor.settings():
             # With as many threads as the plan has.
-            here = machine(ceilings)
+            here = machine(ceilings and self.device is None)
         # Warming up may have changed what the plan assumed.
         plan = self.executor.plan_for(self.values) if self.device is None else None
         runner = None if plan is None else plan.runner
@@ -172,10 +176,7 @@ class _Session:
             "steady": steady,
         }
         if self.device is not None:
-            there = ON_DEVICE.format(self.device.name)
-            graphs = (graph_text("frozen", self.function.graph),)
-            name = self.function.name
-            return unplanned_profile(method=name, reason=there, graphs=graphs, runner="device", **common)
+            return self.on_device(profiler, **common)
         if plan is None or not isinstance(runner, PlannedGraph) or not arenas:
             reason = "; ".join(self.executor.reasons()) or "its memory is not planned"
             graphs = (graph_text("frozen", self.function.graph),)
@@ -195,6 +196,17 @@ class _Session:
                 pairs = pairs_of(timings.described, plan, lowerer, runner.options, self.values, names)
                 profile = replace(profile, groups=measured(pairs, profile.groups, rounds))
         return self.with_interpreter(profile, rounds, interpreted)
+
+    def on_device(self, profiler: Profiler, **common: Any) -> Profile:
+        """The profile of calls on a device: of its steps when a plan ran there, of the calls otherwise."""
+        name, recorders = self.function.name, profiler.recorders
+        if not recorders:
+            reason = "; ".join(self.executor.reasons()) or ON_DEVICE.format(self.device.name)
+            graphs = (graph_text("frozen", self.function.graph),)
+            return unplanned_profile(method=name, reason=reason, graphs=graphs, runner="device", **common)
+        graph, recorder = max(recorders.items(), key=lambda item: len(item[1].marks))
+        plan = next((p for p in self.executor.plans() if p.runner is graph), None)
+        return planned_profile(device_timings(self.executor, plan, graph, recorder), method=name, **common)
 
     def steady(self, rounds: int, profiler: Profiler) -> Times:
         """Times of calls that nobody watches; watched ones take turns with them."""

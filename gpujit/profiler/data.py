@@ -22,6 +22,8 @@ VERSION = 1
 
 # What bounds a step.
 MEMORY, COMPUTE, OVERHEAD, UNKNOWN = "memory", "compute", "overhead", "unknown"
+# What tiers of steps in compiled code begin with.
+NATIVE = ("native", "device kernel", "device library")
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +307,7 @@ class Profile:
     Args:
         file: the model's file or the class's name.
         runner: "static" when memory is planned, "device" on a GPU, "interpreter" when calls were left to it; ``reason``
-            says why there is nothing better.
+            says why there is nothing better, and of steps on a device which one it is.
         steady: a call at full speed, without anything being watched.
         unfused: a call of the same model with fusion off, timed in turn with fused ones; ``fused`` are those.
         interpreted: a call on the interpreter, when it was measured.

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 from gpujit.pictures.build import picture_of
 from gpujit.pictures.memory import memory_svg
 from gpujit.profiler import charts
-from gpujit.profiler.data import OVERHEAD, GraphText, GroupProfile, Profile, StepProfile
+from gpujit.profiler.data import NATIVE, OVERHEAD, GraphText, GroupProfile, Profile, StepProfile
 from gpujit.profiler.graph_data import Drawing, drawing, mark_of, steps_of
 from gpujit.profiler.graphs import graph_of
 from gpujit.profiler.units import bytes_text, flops_text, rate_text, time_text
@@ -71,7 +71,7 @@ def html(profile: Profile) -> str:
         max_rows=MAX_ROWS,
         rows=sorted(profile.steps, key=lambda s: -s.seconds.median)[:MAX_ROWS],
         overhead=_share(profile, [s for s in profile.steps if s.bound == OVERHEAD]),
-        native=[s for s in profile.steps if s.tier.startswith("native")],
+        native=[s for s in profile.steps if s.tier.startswith(NATIVE)],
     )  # fmt: skip
     return found
 

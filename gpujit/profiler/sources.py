@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from gpujit.kernels.cpu_launch import BoundKernel
+from gpujit.kernels.launches import DeviceStep, Launch
 from gpujit.kernels.templates.bound import BoundTemplate, source_at
 from gpujit.profiler.data import KernelSource
 from gpujit.static_runtime.native import NativeKernel
@@ -27,6 +28,12 @@ class Sources:
             known = self._keys[kernel.address] = self._add(kernel, title)
         return known
 
+    def device_key(self, step: DeviceStep, title: str) -> str:
+        """The key of the source of a device step's kernels; "" when libraries do all of it."""
+        kernels = dict.fromkeys(c.kernel for c in step.calls if isinstance(c, Launch))
+        text = "\n\n".join(k.source for k in kernels)
+        return self._keep(text, title, "Numba CUDA", text) if kernels else ""
+
     def all(self) -> tuple[KernelSource, ...]:
         """The sources, in the order in which they were asked for."""
         return tuple(self._found.values())
@@ -46,8 +53,11 @@ class Sources:
             name, text = found[0], f"{_comment(found[0])}\n{found[1]}"
         else:
             return ""
+        return self._keep(name, title, "llvm", text)
+
+    def _keep(self, name: str, title: str, language: str, text: str) -> str:
         key = hashlib.sha256(name.encode()).hexdigest()[:16]
-        self._found.setdefault(key, KernelSource(key, title, "llvm", text[:LARGEST], len(text) > LARGEST))
+        self._found.setdefault(key, KernelSource(key, title, language, text[:LARGEST], len(text) > LARGEST))
         return key
 
 

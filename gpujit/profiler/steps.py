@@ -57,7 +57,7 @@ def describe(runner: PlannedGraph, plan: StaticPlan, reasons: Mapping[Node, str]
     tiers = {t.node: t for t in runner.tiers(reasons, plan)}
     order = set(plan.order)
     segments = iter(plan.segments)
-    waiting = _python_nodes(plan)
+    waiting = waiting_nodes(plan.order, plan.kinds, ("out", "interpreter"))
     found: list[Described] = []
     groups = 0
     for k, kind in enumerate(plan.code.kinds):
@@ -71,7 +71,7 @@ def describe(runner: PlannedGraph, plan: StaticPlan, reasons: Mapping[Node, str]
                 group = None
                 if len(operators) > 1:
                     group, groups = groups, groups + 1
-                step = _step(plan, native.position, nodes, _inputs(native.node, nodes, native.kernel.owner))
+                step = step_of(plan.names, native.position, nodes, inputs_of(native.node, nodes, native.kernel.owner))
                 step = replace(
                     step,
                     label=cut(tier.label),
@@ -95,7 +95,7 @@ def describe(runner: PlannedGraph, plan: StaticPlan, reasons: Mapping[Node, str]
             step = row(kind, place_at(source, call), tier_name)
         else:
             step = replace(
-                _step(plan, plan.order.index(node), (node,), node.inputs),
+                step_of(plan.names, plan.order.index(node), (node,), node.inputs),
                 label=cut(label_of(node)),
                 tier=tiers[node].name if node in tiers else "interpreter",
             )
@@ -128,7 +128,7 @@ def operators_of(nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(cut(n.kind.rpartition("::")[2]) for n in found)
 
 
-def _inputs(node: Node, nodes: Sequence[Node], owner: object) -> list[Value]:
+def inputs_of(node: Node, nodes: Sequence[Node], owner: object) -> list[Value]:
     """The tensors from outside that a native step reads."""
     made = {v for n in nodes for v in n.outputs}
     count = len(node.inputs)
@@ -149,20 +149,24 @@ def _kept_narrow(read: int | None, nodes: Sequence[Node], owner: object) -> int 
     return max(read - largest + kept.nbytes, 0)
 
 
-def _python_nodes(plan: StaticPlan) -> dict[tuple[str, int, int], list[Node]]:
-    """Nodes that are instructions of the plan's code, by kind and place."""
+def waiting_nodes(
+    order: Sequence[Node], kinds: Mapping[Node, str], wanted: Sequence[str]
+) -> dict[tuple[str, int, int], list[Node]]:
+    """Nodes that are instructions of a plan's code, by kind and place."""
     found: dict[tuple[str, int, int], list[Node]] = defaultdict(list)
-    for node in plan.order:
-        if plan.kinds.get(node) in ("out", "interpreter"):
+    for node in order:
+        if kinds.get(node) in wanted:
             found[node.kind, id(node.source), id(node.call)].append(node)
     return found
 
 
-def _step(plan: StaticPlan, position: int, nodes: Sequence[Node], inputs: Sequence[Value]) -> StepProfile:
+def step_of(names: Mapping[Value, str], position: int, nodes: Sequence[Node], inputs: Sequence[Value]) -> StepProfile:
+    """The last one of some nodes, which a step does together, with what it reads and must do; its label, tier and times
+    are still to come."""
     node = nodes[-1]
     moved = bytes_of(inputs, node.outputs, nodes)
-    tensors = [t for v in flat(inputs) if (t := tensor_of(v, plan.names.get(v, ""))) is not None]
-    results = [t for v in node.outputs if (t := tensor_of(v, plan.names.get(v, ""))) is not None]
+    tensors = [t for v in flat(inputs) if (t := tensor_of(v, names.get(v, ""))) is not None]
+    results = [t for v in node.outputs if (t := tensor_of(v, names.get(v, ""))) is not None]
     return StepProfile(
         number=0,
         position=position,

@@ -267,6 +267,18 @@ class CupyDevice:
         except _CudaError:
             self._device.synchronize()
 
+    def event(self) -> Handle:
+        """See GpuDevice: an event of CuPy's, which keeps the time unless told otherwise."""
+        return cupy.cuda.Event()
+
+    def record(self, event: Handle, stream: Handle) -> None:
+        """See GpuDevice."""
+        event.record(stream)
+
+    def elapsed(self, start: Handle, end: Handle) -> float:
+        """See GpuDevice."""
+        return float(cupy.cuda.get_elapsed_time(start, end)) * 1e6
+
     def begin_capture(self) -> Handle:
         """See GpuDevice."""
         self._capture.acquire()

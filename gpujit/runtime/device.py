@@ -123,6 +123,15 @@ class GpuDevice(Protocol):
     def synchronise(self, stream: Handle) -> None:
         """Wait for all work of a stream, or of the device when the stream was destroyed."""
 
+    def event(self) -> Handle:
+        """A new event, which can take down when a stream gets to it."""
+
+    def record(self, event: Handle, stream: Handle) -> None:
+        """Have an event take down when what a stream has so far is done; it may be recorded again later."""
+
+    def elapsed(self, start: Handle, end: Handle) -> float:
+        """Nanoseconds between two events, both recorded, and their streams synchronised since."""
+
     def begin_capture(self) -> Handle:
         """A stream whose work is recorded, not done."""
 

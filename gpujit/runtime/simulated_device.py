@@ -10,6 +10,7 @@ import bisect
 import importlib
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -267,6 +268,18 @@ class SimulatedDevice(HostBacked):
 
     def synchronise(self, stream: Handle) -> None:
         """See GpuDevice."""
+
+    def event(self) -> Handle:
+        """See GpuDevice: a place for a time of the host's clock, since all is done at once."""
+        return [0]
+
+    def record(self, event: Handle, stream: Handle) -> None:
+        """See GpuDevice."""
+        event[0] = time.perf_counter_ns()
+
+    def elapsed(self, start: Handle, end: Handle) -> float:
+        """See GpuDevice."""
+        return float(end[0] - start[0])
 
     def begin_capture(self) -> Handle:
         """See GpuDevice."""

@@ -25,6 +25,7 @@ from gpujit.static_runtime.device_decide import DeviceDecisions
 from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import Place, facts_of
 from gpujit.static_runtime.plan import Plan
+from gpujit.static_runtime.report import PlannedValue, planned_values
 from gpujit.support.errors import DeviceError
 
 # Instructions that run code of other functions, whose operators would meet tensors in device memory.
@@ -101,7 +102,7 @@ class DevicePlan:
 
     A runtime's memory is one block of ``size`` bytes: the arena, then the places of kept tensors, flags and scratch.
     ``inputs`` are the graph's inputs with a place; ``host`` the nodes that run on the host, with the reason; ``labels``
-    say what steps do that are those of two nodes.
+    say what steps do that are those of two nodes; ``values`` are those that lie in the arena.
     """
 
     graph: Graph
@@ -123,6 +124,7 @@ class DevicePlan:
     separate: int
     planned: int
     overwritten: int
+    values: list[PlannedValue]
 
     def kernels(self) -> list[DeviceKernel]:
         """The kernels of all steps, each once."""
@@ -187,6 +189,7 @@ class _DeviceEmit(Emit):
             separate=found.separate,
             planned=len(found.values),
             overwritten=len(found.values) - len(found.buffers),
+            values=planned_values(found),
         )
 
     def room(self, nbytes: int) -> int:

@@ -16,7 +16,7 @@ from gpujit.kernels.cuda_tile import within
 from gpujit.kernels.launches import DeviceKernel, Gemm, Launch
 from gpujit.runtime.device import GpuDevice, reclaimers, require_process
 from gpujit.runtime.executor import Planner
-from gpujit.runtime.explain import line
+from gpujit.runtime.explain import label_of, line
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import Targets
 from gpujit.static_runtime.decide import name_values
@@ -28,8 +28,12 @@ from gpujit.static_runtime.device_weights import Weights
 from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import facts_of
 from gpujit.static_runtime.steps import Options
+from gpujit.static_runtime.tiers import Tier
 from gpujit.support.errors import ArgumentError
+from gpujit.support.watch import running
 
+# The profiler that takes times, or None.
+watched = running.get
 # What only holds tensors, wherever they are.
 _PLUMBING = tuple(
     f"prim::{n}" for n in ("ListConstruct", "TupleConstruct", "DictConstruct", "ListUnpack", "TupleUnpack")
@@ -134,7 +138,8 @@ class DeviceGraph:
         except IndexError:
             runtime = DeviceArena(plan, self.device, weights_on(self.device), self.stats)
         # One whose run failed is not used again: nobody knows what of it was done.
-        result = runtime.run(values)
+        watch = watched()
+        result = runtime.run(values) if watch is None else watch.recorder(self, plan).run(runtime, values)
         self._idle.append(runtime)
         return result
 
@@ -142,15 +147,31 @@ class DeviceGraph:
         """Bytes of device memory kept between runs, without weights."""
         return sum(r.nbytes for r in list(self._idle))
 
+    def tiers(self, reasons: Mapping[Node, str]) -> list[Tier]:
+        """What runs each node, and why not the device. ``reasons``: why nodes were not fused.
+
+        Raises ArgumentError before the first run.
+        """
+        plan = self._known()
+        names = name_values(self.graph)
+        why = {names[n.outputs[0]]: r for n, r in reasons.items() if n.outputs and n.outputs[0] in names}
+        found = []
+        for node in plan.order:
+            if node.kind != RETURN:
+                refusal = why.get(plan.names.get(node.outputs[0], ""), "") if node.outputs else ""
+                name, reason = _tier(node, plan, refusal)
+                found.append(Tier(node, name, plan.labels.get(node) or label_of(node), reason))
+        return found
+
+    def _known(self) -> DevicePlan:
+        if self._plan is None:
+            raise ArgumentError("a planned graph has no plan before its first run")
+        return self._plan
+
     def explain(self, reasons: Mapping[Node, str]) -> str:
         """What runs each node, and why not the device; what is moved, and what graphs did. ``reasons``: why nodes
         were not fused."""
-        plan = self._plan
-        if plan is None:
-            raise ArgumentError("a planned graph has no plan before its first run")
-        names = name_values(self.graph)
-        why = {names[n.outputs[0]]: r for n, r in reasons.items() if n.outputs and n.outputs[0] in names}
-        stats = self.stats
+        plan, stats = self._known(), self.stats
         share = plan.arena.size / plan.arena.bound if plan.arena.bound else 1.0
         lines = [
             f"{self.device.name}: {plan.size:,} bytes for each runtime, of which an arena of {plan.arena.size:,} "
@@ -161,10 +182,7 @@ class DeviceGraph:
             "far",
         ]
         lines += [f"no graph: {reason} ({count} times)" for reason, count in stats.fallbacks.items()]
-        for node in plan.order:
-            if node.kind != RETURN:
-                refusal = why.get(plan.names.get(node.outputs[0], ""), "") if node.outputs else ""
-                lines.append(line(*_tier(node, plan, refusal), node, plan.labels.get(node, "")))
+        lines += [line(t.name, t.reason, t.node, t.label) for t in self.tiers(reasons)]
         return "\n".join(lines)
 
 

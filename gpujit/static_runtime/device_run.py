@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from weakref import proxy
 
 import numpy as np
@@ -124,8 +124,11 @@ class DeviceArena:
         """A tensor in this runtime's memory."""
         return DeviceTensor(self.base + offset, shape, strides, dtype, self.block)
 
-    def run(self, values: Sequence[Any]) -> Any:
-        """The graph's result for run-time values; tensors are DeviceTensors of their own."""
+    def run(self, values: Sequence[Any], code: bc.Code | None = None) -> Any:
+        """The graph's result for run-time values; tensors are DeviceTensors of their own.
+
+        ``code``: this runtime's, with the times of its instructions taken down.
+        """
         device = self.device
         stream = device.stream()
         if stream != self.stream:
@@ -148,7 +151,7 @@ class DeviceArena:
             self.holds[place.address] = given[i]
         try:
             with np.errstate(all="ignore"):
-                result = _INTERPRETER.run(self.code, given)
+                result = _INTERPRETER.run(self.code if code is None else code, given)
             return self.outside(result)
         finally:
             self.holds.clear()
@@ -285,6 +288,13 @@ def _arrays(plan: DevicePlan) -> list[np.ndarray]:
     return list(found.values())
 
 
+class Lap(Protocol):
+    """Takes down when parts of a run of steps ended on the device."""
+
+    def mark(self, number: int | None) -> None:
+        """All since the last mark belonged to the step at this position; None for copies before and after steps."""
+
+
 class SegmentRun:
     """A run of steps as a function of the tensors it is given; it returns those it makes."""
 
@@ -295,9 +305,8 @@ class SegmentRun:
         self._made = [runtime.kept(k) for k in segment.made]
         self._written, self._segment = segment.written, segment
         self._has_checks = any(s.step.checks for s in segment.steps)
-        self._calls: list[Call] = []
-        for planned in segment.steps:
-            self._calls += self._bound(runtime, planned, weights)
+        self._steps = [(s.position, self._bound(runtime, s, weights)) for s in segment.steps]
+        self._calls = [call for _, calls in self._steps for call in calls]
         self._graph: Handle = None
         self._is_warm = False
         # Why there is no graph.
@@ -334,14 +343,39 @@ class SegmentRun:
         return found
 
     def __call__(self, *arrays: Any) -> Any:
-        runtime, device = self._runtime, self._device
-        stream, holds = runtime.stream, runtime.holds
+        stream = self._runtime.stream
+        self._take(arrays, stream)
+        self._run(stream)
+        return self._give(arrays, stream)
+
+    def timed(self, lap: Lap, *arrays: Any) -> Any:
+        """The same, call by call, with the times of copies and of each step taken down."""
+        stream = self._runtime.stream
+        self._take(arrays, stream)
+        lap.mark(None)
+        for position, calls in self._steps:
+            for call in calls:
+                call(stream)
+            lap.mark(position)
+        self._stats.launched += 1
+        result = self._give(arrays, stream)
+        lap.mark(None)
+        return result
+
+    def _take(self, arrays: Sequence[Any], stream: Handle) -> None:
+        """Have what is given at its place."""
+        runtime = self._runtime
+        holds = runtime.holds
         for x, place in zip(arrays, self._given, strict=True):
             # A host array that is no input may have been written since.
             is_known = isinstance(x, DeviceTensor) or place.address in runtime.input_addresses
             if x is not holds.get(place.address) or not is_known:
                 self._bring(x, place, stream)
-        self._run(stream)
+
+    def _give(self, arrays: Sequence[Any], stream: Handle) -> Any:
+        """What was made, when what was written over went back to where it came from."""
+        runtime, device = self._runtime, self._device
+        holds = runtime.holds
         if self._has_checks:
             runtime.flags = None
         for k in self._written:

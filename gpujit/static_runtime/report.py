@@ -83,8 +83,8 @@ def results_of(graph: Graph) -> Sequence[Value]:
     return outputs[0].node.inputs if is_tuple else outputs
 
 
-def memory_report(plan: StaticPlan, runtimes: int) -> MemoryReport:
-    """The report on a plan of which so many runtimes are kept."""
+def planned_values(plan: StaticPlan) -> list[PlannedValue]:
+    """The values in a plan's arena, by offset."""
     values = [
         PlannedValue(
             plan.names.get(value) or value.name or "copy",
@@ -98,17 +98,27 @@ def memory_report(plan: StaticPlan, runtimes: int) -> MemoryReport:
         )
         for value, dtype, offset, life in zip(plan.values, plan.dtypes, plan.offsets, plan.lifetimes, strict=True)
     ]
-    outputs = [facts_of(v) for v in results_of(plan.graph)]
+    return sorted(values, key=lambda v: (v.offset, v.first))
+
+
+def output_bytes(graph: Graph) -> int:
+    """Bytes of a graph's results, of those whose size is known."""
+    outputs = [facts_of(v) for v in results_of(graph)]
+    return sum(prod(f[0]) * f[1].itemsize for f in outputs if f is not None)
+
+
+def memory_report(plan: StaticPlan, runtimes: int) -> MemoryReport:
+    """The report on a plan of which so many runtimes are kept."""
     return MemoryReport(
         plan.arena.size,
         plan.arena.bound,
         plan.separate,
         plan.scratch,
-        _bytes_of(plan.constants()),
-        _bytes_of([x for owner in _owners(plan) for x in owner.constants.values()]),
-        sum(prod(f[0]) * f[1].itemsize for f in outputs if f is not None),
+        bytes_of(plan.constants()),
+        bytes_of([x for owner in _owners(plan) for x in owner.constants.values()]),
+        output_bytes(plan.graph),
         runtimes,
-        tuple(sorted(values, key=lambda v: (v.offset, v.first))),
+        tuple(planned_values(plan)),
     )
 
 
@@ -117,7 +127,7 @@ def _owners(plan: StaticPlan) -> list[BoundTemplate]:
     return [k for k in kernels if isinstance(k, BoundTemplate)]
 
 
-def _bytes_of(arrays: Sequence[np.ndarray]) -> int:
+def bytes_of(arrays: Sequence[np.ndarray]) -> int:
     """Bytes of arrays, memory that several have counted once."""
     return sum({x.__array_interface__["data"][0]: x.nbytes for x in arrays}.values())
 

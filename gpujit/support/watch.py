@@ -25,9 +25,9 @@ class Watch(Protocol):
     def give_back(self, graph: Any, arena: Any) -> None:
         """Take an arena back."""
 
-    def on_device(self, graph: Any, timings: Callable[[], Any]) -> None:
-        """A graph on a device is running, step by step between events: ``timings()`` will say, after the block, when
-        the steps of its runs for this watch began and ended (``profiler.assemble.Timings``)."""
+    def recorder(self, graph: Any, plan: Any) -> Any:
+        """What does a run of a graph on a device, and takes down when its steps began and ended
+        (``static_runtime.device_clock.DeviceRecorder``)."""
 
 
 # The watch that may want to see a call from outside, and, inside such a call, the one that lends arenas; None where

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from gpujit import modules
 from gpujit.cli.main import main
 from gpujit.profiler import core, machine
 from gpujit.profiler.data import profile_from_json
 from tests.profiler.test_machine import FOUND
 from tests.programs import archive, forward, module
+from tests.runtime.recording_device import RecordingDevice
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "classifier.pt")
 SHAPE = "1x3x32x32"
@@ -121,3 +123,13 @@ def test_a_hostile_name_does_not_steer_the_terminal(tmp_path: Path, capsys: pyte
     path.write_bytes(archive(module(forward("x: Tensor", "return torch.relu(torch.neg(x))")), {}))
     code, out, _ = call(capsys, str(path), "2x3", "--rounds", "1", "--trace", str(tmp_path / "t\x1b.json"))
     assert code == 0 and "\x1b" not in out and "\\x1b[31m" in out
+
+
+def test_a_device(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "open_device", lambda place: RecordingDevice(str(place)))
+    body = "return torch.relu(torch.mul(torch.neg(x), 2))"
+    (tmp_path / "m.pt").write_bytes(archive(module(forward("x: Tensor", body)), {}))
+    code, out, err = call(capsys, str(tmp_path / "m.pt"), "2x3", "--rounds", "2", "--device", "cuda:0")
+    assert (code, err) == (0, "")
+    assert "runs on a device: cuda:0, a device that records" in out
+    assert "[device kernel] group 0: neg+mul+relu" in out and "optimise " in out

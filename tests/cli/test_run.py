@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpujit import modules
 from gpujit.cli.inputs import read_inputs
 from gpujit.cli.main import main
 from gpujit.cli.values import flatten
 from gpujit.support.errors import ArgumentError
 from tests.programs import archive, forward, module
+from tests.runtime.recording_device import RecordingDevice
 
 SOURCE = module(
     forward(
@@ -196,3 +198,23 @@ def test_the_example_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     example = Path(__file__).parent.parent.parent / "examples" / "classifier.pt"
     status, out, _ = call(capsys, str(example), "2x3x32x32", "--repeat", "2")
     assert status == 0 and "2x" in out and "load" in out
+
+
+def test_a_device(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modules, "open_device", lambda place: RecordingDevice(str(place)))
+    np.save(tmp_path / "x.npy", np.array([[1.0, 2.0], [3.0, -4.0]], np.float32))
+    for options in ((), ("--optimise",)):
+        arguments = (path, str(tmp_path / "x.npy"), "int=3", "--device", "cuda:0", *options)
+        status, out, err = call(capsys, *arguments, "--out", str(tmp_path / "o.npz"))
+        assert (status, err) == (0, "") and "first values: 3 6 9 -12\n" in out and out.endswith(" on cuda:0\n")
+        assert np.array_equal(np.load(tmp_path / "o.npz")["out.scaled"], np.array([[3, 6], [9, -12]], np.float32))
+        found = json.loads(call(capsys, *arguments, "--json")[1])
+        assert (found["device"], found["tier"]) == ("cuda:0", "planned")
+        assert found["outputs"]["out.scaled"]["shape"] == [2, 2]
+
+
+def test_a_device_that_is_none(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = call(capsys, path, "2x3", "--device", "toaster")
+    assert status != 0 and "toaster" in err and "Traceback" not in err

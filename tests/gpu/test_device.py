@@ -93,3 +93,22 @@ def test_graphs_are_captured_where_that_can_be_done(mlp: Any, device: GpuDevice)
         assert stats.captures == 0 and device.capture_refusal in module.methods["forward"].explain()
     else:
         assert stats.captures == 1 and stats.replays > 0
+
+
+def test_steps_are_timed_on_the_device(mlp: Any) -> None:
+    module, inputs, expected = mlp
+    module(*inputs)
+    with gpujit.profile(ceilings=False) as p:
+        results = [module(*inputs) for _ in range(3)]
+    (profile,) = p.profiles
+    steps = [s for s in profile.steps if s.tier in ("device kernel", "device library")]
+    assert profile.watched.runs == 3 and steps
+    assert all(s.seconds.median > 0 for s in steps)
+    assert sum(s.seconds.median for s in steps) <= profile.watched.high
+    calls = [e for e in profile.events if e.track == "calls"]
+    for e in (e for e in profile.events if e.track == "gpu"):
+        # The host's clock, from which the device's counts, is read a moment before it.
+        assert calls[e.call].start <= e.start
+        assert e.start + e.seconds <= calls[e.call].start + calls[e.call].seconds + 1e-4
+    for found in (*results, module(*inputs)):
+        assert_same(host(found), expected, "mlp, profiled")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,11 @@ import pytest
 
 import gpujit
 from gpujit.profiler import collect
-from gpujit.profiler.assemble import Timings
 from gpujit.profiler.collect import Profiler
 from gpujit.profiler.data import profile_from_json
 from gpujit.profiler.steps import Described, timed
 from gpujit.static import StaticModule, StaticModuleOptions
-from gpujit.static_runtime.clock import Span, Taken
+from gpujit.static_runtime.clock import Taken
 from gpujit.static_runtime.module import PlannedGraph
 from gpujit.static_runtime.run import TimedArena
 from gpujit.support import background
@@ -322,40 +320,3 @@ def test_plans_made_in_the_background_are_not_watched() -> None:
             running.set(None)
         assert job.wait(10)
     assert seen == [(None, None)]
-
-
-def test_a_device_gives_times_of_its_own(tmp_path: Path) -> None:
-    """What a graph on a device does: it tells the watch, and afterwards what its events say, in the host's time."""
-    plain = gpujit.load(EXAMPLE)
-    device_graph = object()
-    noted: list[tuple[int, int]] = []
-
-    def times() -> Timings:
-        runs = np.array(noted, np.float64)
-        steps = [Described(k, (), step(k, name, 0.0, tier="device kernel")) for k, name in enumerate(("gemm", "relu"))]
-        seconds = np.tile([3e-6, 1e-6], (len(runs), 1))
-        spans = [Span(k, start + 4000 * k, start + 4000 * k + (3000, 1000)[k]) for start, _ in noted for k in (0, 1)]
-        none = np.zeros(len(runs))
-        return Timings(steps, Taken(runs, (0, 1), seconds, none, none, 0), spans, track="gpu", runner="device")
-
-    def forward_on_device(x: Any) -> Any:
-        watch = running.get()
-        assert isinstance(watch, Profiler)
-        watch.on_device(device_graph, times)
-        start = time.perf_counter_ns()
-        result = plain._program.interpret(plain._object.type.methods["forward"], [plain._object, x, 1])
-        noted.append((start, time.perf_counter_ns()))
-        return result
-
-    with Profiler(ceilings=False) as p:
-        for _ in range(3):
-            p.call(plain, forward_on_device, (IMAGE,), {})
-    (profile,) = p.profiles
-    assert profile.runner == "device" and profile.watched.runs == 3
-    assert {s.label: s.seconds.median for s in profile.steps if s.tier != "call"} == {"gemm": 3e-6, "relu": 1e-6}
-    assert profile.total >= 0.95 * profile.watched.median
-    assert [e.name for e in profile.events if e.track == "gpu"] == ["gemm", "relu"] * 3
-    p.save_trace(tmp_path / "t.json")
-    found = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
-    assert {e["args"]["name"] for e in found if e["name"] == "thread_name"} == {"calls", "gpu"}
-    assert profile_from_json(profile.as_json()) == profile

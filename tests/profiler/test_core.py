@@ -20,9 +20,7 @@ from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError, OpError, ScriptRaised
 from tests.profiler.test_machine import FOUND
 from tests.programs import archive, forward, module
-from tests.runtime.recording_device import RecordingDevice
 from tests.static_runtime.help import CORPUS, read_case
-from tests.static_runtime.test_device import placed
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "classifier.pt"
 IMAGE = np.linspace(-1, 1, 3 * 32 * 32, dtype=np.float32).reshape(1, 3, 32, 32)
@@ -228,17 +226,3 @@ def test_errors_of_numbers_made_up_leave_a_group_out(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(groups.Pair, "prepare", fails)
     found = gpujit.profile_module(gpujit.load(EXAMPLE), (IMAGE,), rounds=1, unfused=False)
     assert found.groups and all(g.fused is None and g.speedup is None for g in found.groups)
-
-
-def test_calls_on_a_device_are_timed_as_a_whole(tmp_path: Path) -> None:
-    source = module(forward("x: Tensor", "return torch.relu(torch.neg(x))"))
-    found = placed(gpujit.freeze(load(tmp_path, source).eval()), RecordingDevice())
-    x = np.ones((2, 3), np.float32)
-    profile = gpujit.profile_module(found, (x,), rounds=3)
-    assert profile.runner == "device" and "are not timed one by one" in profile.reason
-    assert profile.watched.runs == profile.steady.runs == 3
-    assert [(s.label, s.tier) for s in profile.steps] == [("call on a device", "device")]
-    assert profile_from_json(profile.as_json()) == profile and "runs on a device: steps on" in str(profile)
-    with gpujit.profile(ceilings=False) as p:
-        found(x)
-    assert p.profile.runner == "device" and p.profile.reason == profile.reason

@@ -64,6 +64,8 @@ class RecordingDevice(HostBacked):
         self.capture_fault = ""
         self.refused: set[str] = set()
         self._recorded: list[Callable[[], None]] | None = None
+        # Events recorded so far: the device's clock.
+        self.ticks = 0
 
     def of(self, x: np.ndarray) -> DeviceArray:
         """A copy of a host array on the device, with its very strides."""
@@ -173,6 +175,21 @@ class RecordingDevice(HostBacked):
 
     def synchronise(self, stream: Any) -> None:
         self.note("synchronise", stream)
+
+    def event(self) -> list[int]:
+        self.note("event", None)
+        return [-1]
+
+    def record(self, event: list[int], stream: Any) -> None:
+        assert self._recorded is None, "an event's time is not taken in a graph"
+        self.note("record", stream)
+        self.ticks += 1
+        event[0] = self.ticks
+
+    def elapsed(self, start: list[int], end: list[int]) -> float:
+        """Nanoseconds: one for each event that was recorded in between."""
+        assert start[0] >= 0 and end[0] >= 0, "an event that was not recorded"
+        return float(end[0] - start[0])
 
     def begin_capture(self) -> int:
         self.note("begin", CAPTURING)

@@ -17,6 +17,7 @@ pytest.importorskip("numba_cuda")
 
 import gpujit
 from gpujit import nn
+from gpujit.cli.main import main
 from gpujit.ir.dtypes import BFLOAT16
 from gpujit.modules import ScriptModule
 from gpujit.support.errors import ArgumentError, DeviceError, OpError
@@ -418,3 +419,33 @@ def test_background_plans() -> None:
             break
         threading.Event().wait(0.1)
     assert found.plan_stats().hits
+
+
+class Profiled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 4)
+
+    def forward(self, x):
+        return (self.first(x).relu() * 2).sum(1).nonzero()
+
+
+def test_a_profile_has_the_time_of_each_step() -> None:
+    module, x = on_gpu(scripted(Profiled())), numbers(2, 6)
+    want = module(x)
+    profile = gpujit.profile_module(module, (x,), rounds=2)
+    assert profile.runner == "device" and "simulator" in profile.reason
+    steps = {s.tier: s for s in profile.steps if s.kind.startswith(("aten::", "prim::"))}
+    kernel, host = steps["device kernel"], steps["host"]
+    assert kernel.seconds.least > 0 and kernel.seconds.runs == 2 and profile.kernel(kernel.kernel) is not None
+    assert host.kind == "aten::nonzero" and host.seconds.least > 0
+    assert 0.9 * profile.watched.median <= profile.total
+    assert {e.track for e in profile.events} == {"calls", "steps", "gpu"}
+    assert_same(module(x), want)
+
+
+def test_the_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scripted(Profiled()).save(tmp_path / "m.pt")
+    assert main(["profile", "--quiet", str(tmp_path / "m.pt"), "2x6", "--rounds", "1", "--device", "cuda:0"]) == 0
+    out = capsys.readouterr().out
+    assert "runs on a device: cuda:0, Numba's CUDA simulator" in out and "[device kernel]" in out
