@@ -1,6 +1,6 @@
 """What profiling costs, and whether its numbers agree with one another and with calls that nobody watches.
 
-Usage: python bench/profile.py [FILE INPUT...] [--rounds 60] [--calls 200]
+Usage: python bench/profiling.py [FILE INPUT...] [--rounds 60] [--calls 200]
 
 INPUTs are given as to ``gpujit run``; without a FILE it is examples/classifier.pt. All sides take turns in one process:
 
