@@ -10,6 +10,7 @@ import numpy as np
 
 from gpujit.ir import types as T
 from gpujit.ir.arrays import describe
+from gpujit.ir.dtypes import WEIGHT_TYPES
 from gpujit.ir.module import Function, named_modules
 from gpujit.modules import ScriptModule, module_object
 from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
@@ -20,7 +21,7 @@ from gpujit.support.errors import ArgumentError, FreezeError
 # When kernels are compiled.
 MODES = ("ahead", "background", "never")
 # What constant matrices are kept as.
-WEIGHTS = ("float32", "bfloat16", "int8")
+WEIGHTS = tuple(dtype.name for dtype in WEIGHT_TYPES)
 MAX_THREADS = 1024
 
 

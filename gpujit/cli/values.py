@@ -52,6 +52,7 @@ def write_npz(path: str, outputs: Mapping[str, Any]) -> None:
         n: v.astype(np.float32) if isinstance(v, np.ndarray) and v.dtype.kind == "V" else v for n, v in arrays.items()
     }
     keep = {n: np.asarray(v) for n, v in arrays.items() if isinstance(v, (np.ndarray, int, float, bool, complex))}
+    # The stub takes allow_pickle for a keyword's value.
     write_to(path, lambda stream: np.savez(_Stream(stream), **keep))  # type: ignore[arg-type]
 
 

@@ -72,6 +72,8 @@ HALF_TYPES: frozenset[np.dtype] = frozenset((FLOAT16, BFLOAT16))
 FLOAT8_TYPES: frozenset[np.dtype] = frozenset(
     s.dtype for s in SCALAR_TYPES if s.dtype is not None and "8_e" in s.ir_name
 )
+# What the constant matrices of products may be kept as.
+WEIGHT_TYPES: tuple[np.dtype, ...] = (FLOAT32, BFLOAT16, _d(np.int8))
 
 
 def code_of(dtype: np.dtype) -> int:

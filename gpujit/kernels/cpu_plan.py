@@ -129,7 +129,8 @@ def plan_rows(
     p, sizes, params, ins, outs = merged.program, merged.sizes, merged.params, merged.inputs, merged.outputs
     found = accesses(p, ins, outs, sizes, params)
     lane = p.dims - 1
-    classes = tuple(_class(i, a, lane) for i, a in zip(moves(p), found, strict=True))
+    items = moves(p)
+    classes = tuple(_class(i, a, lane) for i, a in zip(items, found, strict=True))
     nest = Nest(p, lane, classes, _width(p, floats), 1, ranged=True)
     if sizes[lane] != row or nest.nest_dims or p.rows > 1:
         raise NotRendered(f"it does not compute rows of {row} elements")
@@ -138,7 +139,7 @@ def plan_rows(
         wanted.append(step)
         step *= n
     store = found[-1]
-    if p.effects[0].mask is not None or any(  # type: ignore[union-attr]
+    if items[-1].mask is not None or any(
         s != w and n != 1 for s, w, n in zip(store.steps, reversed(wanted), sizes, strict=True)
     ):
         raise NotRendered("it writes its result in another order")

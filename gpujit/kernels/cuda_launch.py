@@ -1,6 +1,6 @@
-"""Running CUDA kernels: through Numba's simulator, or as cubins that ``cuda.core`` loads and launches.
+"""CUDA sources as functions, and programs run by Numba's simulator.
 
-Numba and ``cuda.core`` are imported when the first kernel needs them.
+Numba is imported when the first kernel needs it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.kernels.cuda_tile import CudaCall, CudaKernel, Limits, plan_cuda
+from gpujit.kernels.cuda_tile import CudaKernel, Limits, plan_cuda
 from gpujit.kernels.cuda_values import checks_of
-from gpujit.kernels.numba_cuda import argument_types, render
+from gpujit.kernels.numba_cuda import render
 from gpujit.kernels.tile import TileProgram
 from gpujit.support.errors import InternalError, OpError
 
@@ -94,40 +94,3 @@ def run(
 def strides_of(x: np.ndarray) -> tuple[int, ...]:
     """Strides in elements."""
     return tuple(s // x.itemsize for s in x.strides)
-
-
-def argument_block(call: CudaCall, addresses: Sequence[int], flags: int, inputs: int) -> list[Any]:
-    """All arguments of a launch: addresses of inputs, then of outputs, become those of the pointers.
-
-    ``flags``: the address of one zeroed int32 for each check, 0 when the kernel has none.
-    """
-    kernel, p = call.kernel, call.kernel.program
-    found: list[Any] = []
-    for (is_output, array), first in zip(kernel.pointers, call.firsts, strict=True):
-        dtype = (p.outputs if is_output else p.inputs)[array].dtype
-        found.append(addresses[array + (inputs if is_output else 0)] + first * dtype.itemsize)
-    if checks_of(kernel):
-        found.append(flags)
-    integer = np.int32 if kernel.tile.bits == 32 else np.int64
-    return [*found, *(integer(w) for w in call.words)]
-
-
-class CudaFunction:
-    """A compiled kernel, loaded on the current device. Not tried without a GPU: see ``run`` for the simulator."""
-
-    def __init__(self, kernel: CudaKernel, compute_capability: tuple[int, int], multiprocessors: int) -> None:
-        compiled = importlib.import_module("gpujit.kernels.cuda_compile").compile_source(
-            render(kernel), argument_types(kernel), compute_capability, kernel.tile.block
-        )
-        self.core = importlib.import_module("cuda.core")
-        # The object keeps the code loaded for as long as this one lives.
-        self.object = self.core.ObjectCode.from_cubin(compiled.cubin, name=compiled.name)
-        self.function = self.object.get_kernel(compiled.name)
-        self.kernel, self.most_blocks = kernel, BLOCKS_EACH * multiprocessors
-
-    def launch(self, stream: Any, call: CudaCall, arguments: Sequence[Any]) -> None:
-        """Put a run on a stream of ``cuda.core``; ``arguments`` are those of ``argument_block``."""
-        if not call.units:
-            return
-        config = self.core.LaunchConfig(grid=min(call.blocks, self.most_blocks), block=self.kernel.tile.block)
-        self.core.launch(stream, config, self.function, *arguments)

@@ -91,14 +91,14 @@ def slices_of(call: CudaCall, sizes: Sequence[int], multiprocessors: int) -> int
     return max(1, min(2 * multiprocessors // call.blocks, each // SLICE, longest // 2))
 
 
-def split(merged: Collapsed, params: Sequence[int], slices: int) -> tuple[list[Part], list[Scratch]]:
+def split(merged: Collapsed, slices: int) -> tuple[list[Part], list[Scratch]]:
     """The parts of a program whose dims are merged, in order, and their scratch memory."""
-    return _Split(merged, params, slices).run()
+    return _Split(merged, slices).run()
 
 
 class _Split:
-    def __init__(self, merged: Collapsed, params: Sequence[int], slices: int) -> None:
-        self.p, self.sizes, self.params = merged.program, merged.sizes, tuple(params)
+    def __init__(self, merged: Collapsed, slices: int) -> None:
+        self.p, self.sizes, self.params = merged.program, merged.sizes, merged.params
         self.outer = self.p.dims - self.p.rows
         # The row dim that is cut, the length of a slice (a multiple of what wide loads need), and how many there are.
         self.cut = max(self.p.row_dims, key=lambda d: (self.sizes[d], -d))

@@ -154,7 +154,7 @@ class StepBuilder:
         if merged is None or slices == 1:
             self._one(program, inputs, outputs, sizes, params, label, limits)
             return
-        parts, scratch = split(merged, merged.params, slices)
+        parts, scratch = split(merged, slices)
         arrays = {Array("scratch", k): Laid(self.scratch(x.nbytes), _together(x.shape)) for k, x in enumerate(scratch)}
         arrays |= {Array("input", k): Laid(x.at, s) for k, (x, s) in enumerate(zip(inputs, merged.inputs, strict=True))}
         arrays |= {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
@@ -58,13 +59,13 @@ class _Builder:
 
     # ------------------------------------------------------------------------------------------------- making things
 
-    def node(self, kind: str, label: str, parent: str, **more: object) -> PictureNode:
-        made = PictureNode(f"n{len(self.picture.nodes)}", kind, label, parent=parent, **more)  # type: ignore[arg-type]
+    def node(self, kind: str, label: str, parent: str, **more: Any) -> PictureNode:
+        made = PictureNode(f"n{len(self.picture.nodes)}", kind, label, parent=parent, **more)
         self.picture.nodes[made.id] = made
         return made
 
-    def box(self, kind: str, label: str, parent: str, node: Node | None = None, **more: object) -> PictureBox:
-        made = PictureBox(f"b{len(self.picture.boxes)}", kind, label, parent=parent, **more)  # type: ignore[arg-type]
+    def box(self, kind: str, label: str, parent: str, node: Node | None = None, **more: Any) -> PictureBox:
+        made = PictureBox(f"b{len(self.picture.boxes)}", kind, label, parent=parent, **more)
         self.picture.boxes[made.id] = made
         self.readers[made.id] = {}
         if node is not None:

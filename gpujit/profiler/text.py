@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from gpujit.profiler.units import bytes_text, rate_text, time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 # Steps shown of a profile, the longest first.
 MOST_STEPS, MOST_GROUPS = 25, 15
@@ -79,16 +81,21 @@ def _spread(times: Times) -> str:
     return f"{time_text(times.median)} (± {times.spread:.0%})"
 
 
+def _add_columns(table: Table, numbers: Sequence[str], texts: Sequence[str], folded: Collection[str]) -> None:
+    """Columns of numbers, to the right, and of texts; ``folded`` ones take several lines where there is no room."""
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=name not in folded, overflow="fold")
+    for name in texts:
+        table.add_column(name, justify="left", no_wrap=name not in folded, overflow="fold")
+
+
 def _steps(profile: Profile, most: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (
-        ("time", "right"), ("share", "right"), ("±", "right"), ("rate", "right"), ("bandwidth", "right"),
-        ("of peak", "right"), ("bound by", "left"), ("step", "left"), ("module", "left"), ("line", "left"),
-    ):  # fmt: skip
-        table.add_column(name, justify=justify, no_wrap=name not in ("step", "module", "line"), overflow="fold")  # type: ignore[arg-type]
+    numbers = ("time", "share", "±", "rate", "bandwidth", "of peak")
+    _add_columns(table, numbers, ("bound by", "step", "module", "line"), folded=("step", "module", "line"))
     total = profile.total or 1.0
     rows = sorted(profile.steps, key=lambda s: -s.seconds.median)
     for step in rows[:most]:
@@ -135,11 +142,8 @@ def _groups(profile: Profile) -> RenderableType:
         title="fused against its operators one by one",
         title_justify="left",
     )
-    for name, justify in (
-        ("group", "right"), ("fused", "right"), ("±", "right"), ("unfused", "right"), ("±", "right"),
-        ("speed-up", "right"), ("saves", "right"), ("operators", "left"),
-    ):  # fmt: skip
-        table.add_column(name, justify=justify, no_wrap=name != "operators", overflow="fold")  # type: ignore[arg-type]
+    numbers = ("group", "fused", "±", "unfused", "±", "speed-up", "saves")
+    _add_columns(table, numbers, ("operators",), folded=("operators",))
     shown = [g for g in profile.groups if g.fused is not None and g.unfused is not None]
     for g in shown[:MOST_GROUPS]:
         assert g.fused is not None and g.unfused is not None

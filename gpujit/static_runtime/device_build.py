@@ -292,4 +292,4 @@ class _DeviceEmit(Emit):
         new = Node(NATIVE_RUN, [])
         new.source, new.call = planned.node.source, planned.node.call
         self.block.append(new)
-        self.steps[new] = CheckStep(planned.step.checks, planned.first_check)  # type: ignore[assignment]
+        self.steps[new] = CheckStep(planned.step.checks, planned.first_check)  # type: ignore[assignment]  # a runtime runs it

@@ -30,8 +30,8 @@ from tests.static_runtime.device_help import SIMULATED, run_step
 
 def run_split(case: Case, slices: int) -> int:
     """Run a case's parts; how many there are."""
-    merged = Collapsed(case.program, tuple(case.sizes), (), (), ())
-    parts, scratch = split(merged, case.params, slices)
+    merged = Collapsed(case.program, tuple(case.sizes), (), (), (), tuple(case.params))
+    parts, scratch = split(merged, slices)
     arrays: dict[Array, Any] = {Array("scratch", k): np.full(s.shape, 9).astype(s.dtype) for k, s in enumerate(scratch)}
     arrays |= {Array("input", k): x for k, x in enumerate(case.inputs)}
     arrays |= {Array("output", k): x for k, x in enumerate(case.outputs)}

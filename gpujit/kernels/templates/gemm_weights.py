@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import ml_dtypes
 import numpy as np
 
+from gpujit.ir.dtypes import WEIGHT_TYPES
 from gpujit.kernels.templates.bound import aligned
 from gpujit.support.errors import ArgumentError
 
 # Dtypes that packed weights may be kept in.
-WEIGHTS: dict[str, type] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "int8": np.int8}
+WEIGHTS: dict[str, type] = {dtype.name: dtype.type for dtype in WEIGHT_TYPES}
 # The largest number of int8 weights; -128 is not used, so that both signs are alike.
 INT8_LIMIT = 127
 # Factors below this have no inverse in float32.
