@@ -8,7 +8,9 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
@@ -36,3 +38,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("torch") is not None:
                 item.add_marker(pytest.mark.skip(reason="PyTorch is not installed"))
+
+
+@pytest.fixture(autouse=True)
+def _operators_as_before() -> Iterator[None]:
+    """Operators that a test declares go with it, however it ends: the next test finds the table it knows."""
+    user = sys.modules.get("gpujit.ops.user")
+    before = set(user._USER) if user else set()
+    yield
+    user = sys.modules.get("gpujit.ops.user")
+    if user is None or set(user._USER) == before:
+        return
+    from gpujit.ops import registry
+
+    kept = [op for op in registry.registered() if op.full_name in before or op.full_name not in user._USER]
+    while new := set(user._USER) - before:
+        user.remove_op(new.pop())
+    assert list(registry.registered()) == kept

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,11 @@ import pytest
 
 import gpujit
 from gpujit.ops import table
-from gpujit.ops.user import _USER
 from gpujit.support.errors import ArgumentError, DTypeError, OpError, SchemaError, ShapeError, UnknownOperatorError
 from tests.ops.check import run
 from tests.programs import archive, forward, module
 
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(autouse=True)
-def _table_as_before() -> Iterator[None]:
-    before = list(table.registered())
-    yield
-    while _USER:
-        gpujit.remove_op(next(iter(_USER.values())).name)
-    assert list(table.registered()) == before
 
 
 def load(body: str, signature: str = "x: Tensor") -> Any:
