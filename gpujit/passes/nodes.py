@@ -21,6 +21,7 @@ __all__ = [
     "infer_types",
     "insert_node",
     "insert_op",
+    "ints_before",
     "known",
     "like",
     "loop_around",
@@ -54,6 +55,12 @@ def constant_before(node: Node, value: Any, type: T.Type | None = None) -> Value
     output = constant.add_output(type_of_constant(value) if type is None else type)
     like(constant, node).insert_before(node)
     return output
+
+
+def ints_before(node: Node, numbers: Sequence[int]) -> Value:
+    """A new list of constant ints before ``node``."""
+    listed = Node("prim::ListConstruct", [constant_before(node, n, T.INT) for n in numbers])
+    return like(listed, node).insert_before(node).add_output(T.ListType(T.INT))
 
 
 def insert_node(

@@ -18,6 +18,7 @@ from gpujit.passes.cse import eliminate_common_subexpressions, pool_constants
 from gpujit.passes.dce import eliminate_dead_code
 from gpujit.passes.decompose.attention import fuse_attention
 from gpujit.passes.decompose.einsum import write_out_attention_products
+from gpujit.passes.decompose.main import decompose_moves
 from gpujit.passes.decompose.products import fuse_addmm
 from gpujit.passes.fold import fold
 from gpujit.passes.freeze import optimise as frozen
@@ -28,6 +29,7 @@ from gpujit.passes.inline import inline
 from gpujit.passes.peephole.device import on_cpu
 from gpujit.passes.peephole.fills import fill_by_dtype
 from gpujit.passes.peephole.main import peephole
+from gpujit.passes.peephole.parts import name_parts
 from gpujit.passes.peephole.permutes import join_permutes
 from gpujit.passes.peephole.queries import answer_queries
 from gpujit.passes.scalars import numbers_instead_of_tensors
@@ -110,6 +112,8 @@ SPECIALISED: tuple[Pass, ...] = (
     write_out_attention_products,
     fuse_attention,
     group_products,
+    decompose_moves,
+    name_parts,
     convert_ifs,
     eliminate_common_subexpressions,
     hoist_loop_invariants,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.passes.base import declined, graph_pass
-from gpujit.passes.nodes import constant_before, insert_op, like, replace_node
+from gpujit.passes.nodes import insert_op, ints_before, replace_node
 from gpujit.passes.peephole.facts import constant_of, full_name, known_shape, remove_unread, same_dtype
 
 _EQUATION = re.compile(r"([A-Za-z]+),([A-Za-z]+)(?:->([A-Za-z]*))?\Z")
@@ -103,15 +102,10 @@ def _laid_out(node: Node, tensor: tuple[Value, str], order: Sequence[str], shape
 def _permuted(node: Node, value: Value, order: Sequence[int]) -> Value:
     if list(order) == list(range(len(order))):
         return value
-    return insert_op(node, "aten::permute", (value, _ints(node, order)), node)
+    return insert_op(node, "aten::permute", (value, ints_before(node, order)), node)
 
 
 def _reshaped(node: Node, value: Value, shape: Sequence[int]) -> Value:
     if known_shape(value) == tuple(shape):
         return value
-    return insert_op(node, "aten::reshape", (value, _ints(node, shape)), node)
-
-
-def _ints(node: Node, numbers: Sequence[int]) -> Value:
-    listed = Node("prim::ListConstruct", [constant_before(node, n, T.INT) for n in numbers])
-    return like(listed, node).insert_before(node).add_output(T.ListType(T.INT))
+    return insert_op(node, "aten::reshape", (value, ints_before(node, shape)), node)

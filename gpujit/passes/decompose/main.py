@@ -19,6 +19,7 @@ from gpujit.ir.dtypes import FLOAT32, FLOAT64
 from gpujit.ir.graph import Graph, Value
 from gpujit.passes.base import graph_pass
 from gpujit.passes.decompose.einsum import write_out_einsum
+from gpujit.passes.decompose.moves import write_out_moves
 from gpujit.passes.decompose.norms import NORMS
 from gpujit.passes.decompose.products import PRODUCTS
 from gpujit.passes.decompose.rules import equals, has_elements, is_none, is_number, parts, wide
@@ -262,3 +263,10 @@ def decompose(graph: Graph, names: Collection[str]) -> bool:
 def decompose_usual(graph: Graph) -> bool:
     """Write out the operators named in ``USUAL``."""
     return decompose(graph, USUAL)
+
+
+@graph_pass("decompose_moves")
+def decompose_moves(graph: Graph) -> bool:
+    """Write out what is views and little else: ``channel_shuffle`` and ``glu``."""
+    changed = write_out_moves(graph)
+    return decompose(graph, ("glu",)) or changed

@@ -17,7 +17,7 @@ from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ops import table
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.base import declined, graph_pass
-from gpujit.passes.nodes import constant_before, insert_op, like, replace_node
+from gpujit.passes.nodes import constant_before, insert_op, ints_before, like, replace_node
 from gpujit.passes.peephole.facts import full_name, is_int, number_of, rank_of
 
 
@@ -160,14 +160,8 @@ def _join(group: list[_Product]) -> None:
     schema = node.schema
     assert schema is not None
     whole = insert_op(node, schema.full_name, inputs, node)
-    sizes = Node("prim::ListConstruct", [constant_before(node, w.shape[axis], T.INT) for w in weights])
-    like(sizes, node).insert_before(node)
-    parts = insert_op(
-        node,
-        "aten::split_with_sizes",
-        (whole, sizes.add_output(T.ListType(T.INT)), constant_before(node, -1, T.INT)),
-        node,
-    )
+    sizes = ints_before(node, [w.shape[axis] for w in weights])
+    parts = insert_op(node, "aten::split_with_sizes", (whole, sizes, constant_before(node, -1, T.INT)), node)
     unpack = like(Node("prim::ListUnpack", [parts]), node).insert_before(node)
     constants = [v.node for p in group for v in (p.weight, p.bias) if v is not None]
     for product in group:

@@ -8,7 +8,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.base import declined, graph_pass
-from gpujit.passes.nodes import constant_before, insert_op, like, replace_node
+from gpujit.passes.nodes import constant_before, insert_op, ints_before, replace_node
 from gpujit.passes.peephole.facts import constant_of, full_name, rank_of, remove_unread
 
 _SWAPS = ("aten::transpose.int", "aten::swapaxes", "aten::swapdims")
@@ -97,6 +97,4 @@ def _reordered(node: Node, source: Value, order: tuple[int, ...]) -> Value:
     if len(moved) == 2:
         dims = [constant_before(node, d, T.INT) for d in moved]
         return insert_op(node, "aten::transpose.int", (source, *dims), node)
-    listed = Node("prim::ListConstruct", [constant_before(node, d, T.INT) for d in order])
-    dims = [like(listed, node).insert_before(node).add_output(T.ListType(T.INT))]
-    return insert_op(node, "aten::permute", (source, *dims), node)
+    return insert_op(node, "aten::permute", (source, ints_before(node, order)), node)

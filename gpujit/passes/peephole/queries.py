@@ -13,7 +13,7 @@ from gpujit.ops.infer import infer
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.passes.base import declined, graph_pass
-from gpujit.passes.nodes import constant_before, known, like, replace_node
+from gpujit.passes.nodes import constant_before, ints_before, known, replace_node
 from gpujit.passes.peephole.facts import NOT_CONSTANT
 from gpujit.support.errors import GpujitError
 
@@ -126,5 +126,4 @@ def _writes_geometry(node: Node) -> bool:
 def _constant(node: Node, answer: Any) -> Value:
     if not isinstance(answer, list):
         return constant_before(node, answer, _KINDS.get(type(answer), T.DEVICE))
-    made = Node("prim::ListConstruct", [constant_before(node, n, T.INT) for n in answer])
-    return like(made, node).insert_before(node).add_output(T.ListType(T.INT))
+    return ints_before(node, answer)
