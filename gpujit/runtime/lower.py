@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -11,16 +10,28 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.module import Function
 from gpujit.ir.source import CallSite
-from gpujit.ir.values import EnumValue, Future, QTensor, ScriptObject, namedtuple_class
+from gpujit.ir.values import namedtuple_class
 from gpujit.ops import table
-from gpujit.ops.families.language.containers import dict_key
 from gpujit.ops.infer_check import checked
 from gpujit.ops.overloads import candidates_for, resolve
 from gpujit.passes.inline import compile_callees
 from gpujit.runtime import bytecode as bc
-from gpujit.runtime.values import convert_attribute, is_instance, tensor_to_list
+from gpujit.runtime.constructs import (
+    call_python,
+    create_object,
+    enum_name,
+    enum_value,
+    make_dict,
+    nowait,
+    quantised,
+    tuple_index,
+    tuple_slice,
+    unknown_operator,
+    wait,
+)
+from gpujit.runtime.values import is_instance, tensor_to_list
 from gpujit.support.config import config
-from gpujit.support.errors import GpujitError, InternalError, LimitError, UnknownOperatorError
+from gpujit.support.errors import InternalError, LimitError
 
 # Beyond these a call gets a frame of its own: files can be written whose full inlining is exponential.
 MAX_INLINED_INSTRUCTIONS = 20_000
@@ -229,16 +240,16 @@ class _FunctionLowerer:
             candidates = candidates_for(node.kind)
             match = resolve(candidates, (v.type for v in node.inputs), {}) if candidates else ()
             if isinstance(match, tuple):
-                return partial(_unknown_operator, node.kind, [str(v.type) for v in node.inputs])
+                return partial(unknown_operator, node.kind, [str(v.type) for v in node.inputs])
             schema = match.schema
         name = schema.full_name
         op = table.by_full_name(name)
         if op is None:
-            return partial(_unknown_operator, name, [str(v.type) for v in node.inputs])
+            return partial(unknown_operator, name, [str(v.type) for v in node.inputs])
         fn = op.kernel(self.owner.xp)
         rule = self.owner.rules.get(name)
         if rule is not None:
-            fn = _quantised(fn, partial(rule, self.owner.xp))
+            fn = quantised(fn, partial(rule, self.owner.xp))
         return checked(op, fn) if config.check_types else fn
 
     def get_attribute(self, node: Node, dying: Sequence[Value]) -> None:
@@ -315,15 +326,15 @@ class _FunctionLowerer:
             self.alias(node.output, self.parts[source][index])
             return
         ins = (self.of(source), self.of(node.inputs[1]))
-        self.emit_op(node, _tuple_index, ins, (self.define(node.output),), dying)
+        self.emit_op(node, tuple_index, ins, (self.define(node.output),), dying)
 
     def tuple_slice(self, node: Node, dying: Sequence[Value]) -> None:
-        fn = partial(_tuple_slice, node.attributes["beg"], node.attributes["end"])
+        fn = partial(tuple_slice, node.attributes["beg"], node.attributes["end"])
         self.emit_op(node, fn, (self.of(node.inputs[0]),), (self.define(node.output),), dying)
 
     def dict_construct(self, node: Node, dying: Sequence[Value]) -> None:
         ins = tuple(self.of(v) for v in node.inputs)
-        self.emit_op(node, _make_dict, ins, (self.define(node.output),), dying)
+        self.emit_op(node, make_dict, ins, (self.define(node.output),), dying)
 
     def if_(self, node: Node, dying: Sequence[Value]) -> None:
         outs = [self.define(v) for v in node.outputs]
@@ -441,10 +452,10 @@ class _FunctionLowerer:
     def create_object(self, node: Node, dying: Sequence[Value]) -> None:
         t = node.output.type
         assert isinstance(t, T.ClassType)
-        self.emit_op(node, partial(_create_object, t), (), (self.define(node.output),), dying)
+        self.emit_op(node, partial(create_object, t), (), (self.define(node.output),), dying)
 
     def enum_attribute(self, node: Node, dying: Sequence[Value]) -> None:
-        fn = _enum_name if node.kind == "prim::EnumName" else _enum_value
+        fn = enum_name if node.kind == "prim::EnumName" else enum_value
         self.emit_op(node, fn, (self.of(node.inputs[0]),), (self.define(node.output),), dying)
 
     def enter(self, node: Node, dying: Sequence[Value]) -> None:
@@ -454,7 +465,7 @@ class _FunctionLowerer:
         self.add(node, bc.EXIT, self.of(node.inputs[0]), self.define(node.output), ())
 
     def python_op(self, node: Node, dying: Sequence[Value]) -> None:
-        fn = partial(_call_python, node.attributes["call"], node.attributes["name"], node.output.type)
+        fn = partial(call_python, node.attributes["call"], node.attributes["name"], node.output.type)
         self.emit_op(node, fn, tuple(self.of(v) for v in node.inputs), (self.define(node.output),), dying)
 
     def fork(self, node: Node, dying: Sequence[Value]) -> None:
@@ -474,10 +485,10 @@ class _FunctionLowerer:
         self.add(node, bc.UNPACK, whole, outs, ())
 
     def wait(self, node: Node, dying: Sequence[Value]) -> None:
-        self.emit_op(node, _wait, (self.of(node.inputs[0]),), (self.define(node.output),), dying)
+        self.emit_op(node, wait, (self.of(node.inputs[0]),), (self.define(node.output),), dying)
 
     def nowait(self, node: Node, dying: Sequence[Value]) -> None:
-        self.emit_op(node, _nowait, (self.of(node.inputs[0]),), (self.define(node.output),), dying)
+        self.emit_op(node, nowait, (self.of(node.inputs[0]),), (self.define(node.output),), dying)
 
 
 _HANDLERS: dict[str, Callable[[_FunctionLowerer, Node, Sequence[Value]], None]] = {
@@ -559,63 +570,3 @@ def _only_read(value: Value) -> bool:
 def _constant_index(node: Node) -> int | None:
     index = node.inputs[1]
     return index.constant() if index.is_constant else None
-
-
-def _unknown_operator(name: str, types: Sequence[str], *_: Any) -> Any:
-    raise UnknownOperatorError(
-        f"operator {name} has no entry in the table (called with {', '.join(types) or 'no arguments'}); "
-        "declare it with gpujit.op, or see 'gpujit inspect' for all that are missing"
-    )
-
-
-def _quantised(fn: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
-        for x in args:
-            if type(x) is QTensor or (type(x) is list and any(type(v) is QTensor for v in x)):
-                return rule(*args)
-        return fn(*args)
-
-    return call
-
-
-def _tuple_index(value: tuple[Any, ...], index: int) -> Any:
-    return value[index]
-
-
-def _tuple_slice(start: int, stop: int, value: tuple[Any, ...]) -> Any:
-    return tuple(value[start:stop])
-
-
-def _make_dict(*items: Any) -> dict[Any, Any]:
-    return dict(zip(map(dict_key, items[::2]), items[1::2], strict=True))
-
-
-def _create_object(type_: T.ClassType) -> ScriptObject:
-    return ScriptObject(type_, [None] * len(type_.attributes))
-
-
-def _enum_name(value: EnumValue) -> str:
-    return value.name
-
-
-def _enum_value(value: EnumValue) -> Any:
-    return value.value
-
-
-def _wait(future: Any) -> Any:
-    if future.error is not None:
-        # A copy, since every failing wait adds its own place.
-        error = copy(future.error)
-        if isinstance(error, GpujitError):
-            error.frames = list(error.frames)
-        raise error
-    return future.value
-
-
-def _call_python(call: Callable[..., Any], name: str, type_: T.Type, *args: Any) -> Any:
-    """What a function left to Python returns, as a value of its declared type."""
-    return convert_attribute(call(*args), type_, name, "the result")
-
-
-def _nowait(value: Any) -> Any:
-    return Future(value)
