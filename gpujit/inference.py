@@ -167,19 +167,15 @@ def _planned(
 ) -> ScriptModule:
     """The module with executors for its functions."""
     # The fuser and LLVM take longer to import than an interpreted model to run.
-    from gpujit.runtime.device_executor import DeviceExecutor
     from gpujit.runtime.executor import Executor
-    from gpujit.static_runtime.device_module import device_planner
     from gpujit.static_runtime.planner import planner_of
     from gpujit.static_runtime.steps import Options
 
     program = mod._program
 
-    def make(function: Function) -> Executor:
-        device = program.device
-        if device is not None:
-            planner, rules = device_planner(device), program.lowerer.rules
-            return DeviceExecutor(device, function, rules, strict=strict, planner=planner, compile=compile)
+    def make(function: Function) -> Any:
+        if program.device is not None:
+            return program.on_device(function, strict=strict, compile=compile)
         interpret = partial(program.interpret, function)
         rules, planner = program.lowerer.rules, planner_of(compile, Options(weights=weights, threads=threads))
         return Executor(function, rules, interpret, strict=strict, planner=planner, compile=compile, threads=threads)

@@ -91,7 +91,7 @@ class Program:
         found = self._executors.get(function)
         if found is None and (self.optimised is not None or self.device is not None):
             with self._lock:
-                make = self.optimised or self._on_device
+                make = self.optimised or self.on_device
                 found = self._executors.setdefault(function, make(function))
         return found
 
@@ -99,14 +99,15 @@ class Program:
         """The executors of all functions that ran."""
         return list(self._executors.values())
 
-    def _on_device(self, function: Function) -> Any:
+    def on_device(self, function: Function, *, strict: bool = False, compile: str = "ahead") -> Any:
+        """What runs a function on the program's device."""
         # What plans is needed by few, and loading by all.
         from gpujit.runtime.device_executor import DeviceExecutor
         from gpujit.static_runtime.device_module import device_planner
 
         assert self.device is not None
-        planner = device_planner(self.device)
-        return DeviceExecutor(self.device, function, self.lowerer.rules, planner=planner)
+        planner, rules = device_planner(self.device), self.lowerer.rules
+        return DeviceExecutor(self.device, function, rules, strict=strict, planner=planner, compile=compile)
 
     def stats(self) -> PlanStats:
         """What the executors of all functions did."""
