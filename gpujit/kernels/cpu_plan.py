@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpujit.kernels.cpu_nest import (
+    ACROSS,
+    ALONG,
     ANY,
     BY_RULE,
     EVALUATED,
@@ -92,7 +94,8 @@ def plan_nest(
     for d in nest.task_dims:
         tasks *= sizes[d]
     if nest.turned is not None:
-        tasks = tasks // sizes[nest.turned] * -(-sizes[lane] // width)
+        blocks = -(-sizes[lane] // (ACROSS * width)) * -(-sizes[nest.turned] // (ALONG * width))
+        tasks = tasks // max(sizes[nest.turned], 1) * blocks
     elif nest.segmented:
         tasks *= SEGMENTS * len(nest.passes)
     elif nest.is_chunked:
