@@ -31,9 +31,8 @@ from gpujit.runtime.values import bind_arguments, bind_inputs
 from gpujit.runtime.vm import Interpreter
 from gpujit.runtime.warm import unchanged, warm_up
 from gpujit.static_runtime.module import PlannedGraph
-from gpujit.static_runtime.places import facts_of
 from gpujit.static_runtime.planner import planner_of
-from gpujit.static_runtime.report import Benchmark, MemoryReport, NodeTime, results_of
+from gpujit.static_runtime.report import Benchmark, MemoryReport, NodeTime
 from gpujit.static_runtime.run import Arena
 from gpujit.static_runtime.steps import Options
 from gpujit.support.errors import ArgumentError, LimitError
@@ -232,8 +231,7 @@ class StaticRuntime:
         if out is None and self.module.options.manage_output_tensors:
             out = self._outputs.get(runner)
             if out is None:
-                facts = [facts_of(v) for v in results_of(runner.plan(values).graph)]
-                out = self._outputs[runner] = [None if f is None else np.empty(*f) for f in facts]
+                out = self._outputs[runner] = runner.new_outputs(values)
         if watched() is not None:
             # A profiler lends arenas of its own.
             return runner.run(values, out)

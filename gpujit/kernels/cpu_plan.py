@@ -1,6 +1,7 @@
 """Which nest a call gets: by rules, from the program, the strides and the sizes.
 
-Dims that lie in memory as one are merged first, so that a contiguous call of any rank runs the kernel of one dim.
+Dims are put in the order of the results' memory, and those that lie in memory as one are merged first, so that a call
+of any rank on dense arrays runs the kernel of one dim.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpujit.kernels.cpu_nest import (
+    ACROSS,
+    ALONG,
     ANY,
     BY_RULE,
     EVALUATED,
@@ -21,6 +24,7 @@ from gpujit.kernels.cpu_nest import (
     NestCall,
     Tile,
 )
+from gpujit.kernels.dim_order import in_memory_order
 from gpujit.kernels.schedule import (
     Access,
     Strides,
@@ -68,6 +72,7 @@ def plan_nest(
 
     ``tile`` overrules what the rules would choose; its lane is a dim of the merged program.
     """
+    program, inputs, outputs, sizes = in_memory_order(program, inputs, outputs, sizes, params)
     merged = collapse(program, inputs, outputs, sizes, params).with_a_dim
     p, sizes, params, ins, outs = merged.program, merged.sizes, merged.params, merged.inputs, merged.outputs
     found = accesses(p, ins, outs, sizes, params)
@@ -89,7 +94,8 @@ def plan_nest(
     for d in nest.task_dims:
         tasks *= sizes[d]
     if nest.turned is not None:
-        tasks = tasks // sizes[nest.turned] * -(-sizes[lane] // width)
+        blocks = -(-sizes[lane] // (ACROSS * width)) * -(-sizes[nest.turned] // (ALONG * width))
+        tasks = tasks // max(sizes[nest.turned], 1) * blocks
     elif nest.segmented:
         tasks *= SEGMENTS * len(nest.passes)
     elif nest.is_chunked:

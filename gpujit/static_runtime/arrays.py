@@ -30,10 +30,12 @@ def words_at(address: int, count: int) -> list[int]:
     return list((ctypes.c_int64 * count).from_address(address))
 
 
-def aligned(shape: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
-    """A new contiguous array of ``size`` bytes that begins at a multiple of ALIGN."""
+def aligned(
+    shape: tuple[int, ...], dtype: np.dtype, size: int, strides: tuple[int, ...] | None = None
+) -> np.ndarray:
+    """A new dense array of ``size`` bytes that begins at a multiple of ALIGN; contiguous without strides."""
     memory = np.empty(size + ALIGN, np.uint8)
-    return np.ndarray(shape, dtype, memory, -address_of(memory) % ALIGN)
+    return np.ndarray(shape, dtype, memory, -address_of(memory) % ALIGN, strides)
 
 
 def arrays_in(value: Any) -> list[np.ndarray]:

@@ -103,6 +103,7 @@ class Emit:
             made_outputs=self.made_outputs(),
             reads_attributes=any(n.kind == "prim::GetAttr" for n in build.graph.all_nodes()),
             apart=build.apart,
+            orders=self.dim_orders(),
         )
 
     def steps_of(self, block: Block) -> None:
@@ -319,10 +320,17 @@ class Emit:
             operands.append(Operand(value, place.shape, place.strides, place.dtype, tuple(words)))
         return operands
 
-    def made_outputs(self) -> dict[int, Value]:
-        """Outputs, by position (of a tuple's elements when the only output is a tuple), made in native runs."""
-        made = {o.value for s in self.segments for o in s.made}
+    def dim_orders(self) -> dict[Node, tuple[int, ...]]:
+        found = {}
+        for node in self.build.natives:
+            for place in map(self.places.of, node.outputs):
+                if place is not None and not place.lies_together:
+                    found[node] = place.order
+        return found
+
+    def made_outputs(self) -> dict[int, Operand]:
+        made = {o.value: o for s in self.segments for o in s.made}
         outputs: Sequence[Value] = self.build.graph.outputs
         if len(outputs) == 1 and outputs[0].node.kind == "prim::TupleConstruct":
             outputs = outputs[0].node.inputs
-        return {i: v for i, v in enumerate(outputs) if v in made}
+        return {i: made[v] for i, v in enumerate(outputs) if v in made}

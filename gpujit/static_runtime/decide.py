@@ -24,10 +24,11 @@ from gpujit.passes.analysis.effects import entry_of, inner_nodes, is_pure
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.carried import keep_in_place
 from gpujit.static_runtime.endings import NO_ENDING, Ending, endings
+from gpujit.static_runtime.layout import strides_of
 from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of
 from gpujit.static_runtime.native import Made, Maker, NativeKernel, Request, Step, compiled, of_copy, of_group
 from gpujit.static_runtime.order import RETURN, steps_of, within_rounds
-from gpujit.static_runtime.places import Place, Places, Strides, contiguous
+from gpujit.static_runtime.places import Order, Place, Places, Strides
 from gpujit.static_runtime.plan import Lifetime, Plan, plan_arena
 from gpujit.static_runtime.starts import STARTED, start_of, why_not_worth
 from gpujit.static_runtime.steps import Options
@@ -40,6 +41,9 @@ CASTS = ("aten::to", "aten::type_as")
 
 class Decisions:
     """What becomes of each node of a copy of a graph, and which values lie where in the arena."""
+
+    # In which order results lie that are not contiguous; None where all are.
+    order_of: Order | None = staticmethod(strides_of)
 
     def __init__(
         self,
@@ -57,7 +61,7 @@ class Decisions:
         self.programs = {nodes[n]: low for n, low in programs.items() if n in nodes}
         self.fallback = {nodes[n]: step for n, step in lowerer.fused.items() if n in nodes}
         by_value = {v: strides[name] for v, name in self.names.items() if name in strides}
-        self.places = Places(self.graph, by_value, keep_in_place(self.graph))
+        self.places = Places(self.graph, by_value, keep_in_place(self.graph), self.order_of)
         self.alias = AliasAnalysis(self.graph)
         self.order = steps_of(self.graph)
         self.position = {n: i for i, n in enumerate(self.order)}
@@ -142,9 +146,10 @@ class Decisions:
     def native(self, node: Node) -> NativeKernel | Request | None:
         """The kernel, or what to compile, of a node that is a native step; ``operands`` then says what it reads."""
         results = self.placed(node.outputs)
-        if results is None or any(p.strides != contiguous(p.shape, p.dtype) for p in results) or not results:
+        if not results or not all(p.is_dense for p in results):
             return None
-        if self.maker is not None and not config.check_kernels and self.may_be_made(node):
+        are_plain = all(p.lies_together for p in results)
+        if self.maker is not None and are_plain and not config.check_kernels and self.may_be_made(node):
             made = self.maker(node, self.places.of, results[0])
             if made is not None and self.placed(made[1]) is not None:
                 self.operands[node] = made[1]

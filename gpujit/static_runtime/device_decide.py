@@ -40,6 +40,8 @@ class DeviceDecisions(Decisions):
     Raises DeviceError when the graph writes into its inputs.
     """
 
+    order_of = None
+
     def __init__(
         self,
         source: Graph,

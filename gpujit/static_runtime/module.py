@@ -17,16 +17,16 @@ from gpujit.ir.graph import Graph, Node
 from gpujit.runtime.explain import label_of, line
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import Targets, check_fit, put
-from gpujit.static_runtime.arrays import arrays_in
+from gpujit.static_runtime.arrays import aligned, arrays_in
 from gpujit.static_runtime.build import build
 from gpujit.static_runtime.decide import name_values
 from gpujit.static_runtime.idle import Idle, pool
 from gpujit.static_runtime.makers import native_step
 from gpujit.static_runtime.native import Made, Maker
-from gpujit.static_runtime.places import Strides, facts_of
+from gpujit.static_runtime.places import Strides, contiguous, facts_of
 from gpujit.static_runtime.report import Benchmark, MemoryReport, NodeTime, memory_report, results_of
 from gpujit.static_runtime.run import Arena, TimedArena
-from gpujit.static_runtime.steps import Options, OutStep, StaticPlan
+from gpujit.static_runtime.steps import Operand, Options, OutStep, StaticPlan
 from gpujit.static_runtime.tiers import Tier, tiers
 from gpujit.support.config import config, current
 from gpujit.support.errors import ArgumentError, LimitError
@@ -123,7 +123,7 @@ class PlannedGraph:
         """
         runtime = self.runtime(values)
         try:
-            return runtime.run(values) if out is None else self._run_into(runtime, values, out)
+            return self._result(runtime, values, out)
         except MemoryError:
             raise self._no_memory(runtime) from None
         finally:
@@ -137,7 +137,7 @@ class PlannedGraph:
     def run_on(self, runtime: Arena, values: Sequence[Any], out: Targets | None = None) -> Any:
         """``run``, on a runtime that the caller keeps (``is_current`` says how long)."""
         try:
-            return runtime.run(values) if out is None else self._run_into(runtime, values, out)
+            return self._result(runtime, values, out)
         except MemoryError:
             raise self._no_memory(runtime) from None
         finally:
@@ -184,6 +184,21 @@ class PlannedGraph:
         except IndexError:
             return Arena(plan, check=check)
         return found if found.plan is plan and found.check is check else Arena(plan, check=check)
+
+    def new_outputs(self, values: Sequence[Any]) -> list[np.ndarray | None]:
+        """An array for each output, where the plan leaves it without a copy; None for what is no tensor of known shape.
+
+        The plan is made for these values when there is none yet.
+        """
+        plan = self.plan(values)
+        found: list[np.ndarray | None] = []
+        for i, value in enumerate(results_of(plan.graph)):
+            facts, made = facts_of(value), plan.made_outputs.get(i)
+            if facts is None or made is None:
+                found.append(None if facts is None else np.empty(*facts))
+            else:
+                found.append(aligned(made.shape, made.dtype, made.nbytes, made.strides))
+        return found
 
     def memory(self) -> Memory:
         """What the plan needs. Raises ArgumentError before the first run."""
@@ -315,6 +330,10 @@ class PlannedGraph:
         size = runtime.plan.arena.size
         return LimitError(f"there is no memory for the results of a plan whose arena takes {size} bytes")
 
+    def _result(self, runtime: Arena, values: Sequence[Any], out: Targets | None) -> Any:
+        result = runtime.run(values) if out is None else self._run_into(runtime, values, out)
+        return _in_plain_order(result, runtime.plan, out) if runtime.surprises else result
+
     def _run_into(self, runtime: Arena, values: Sequence[Any], out: Targets) -> Any:
         plan = runtime.plan
         results = results_of(plan.graph)
@@ -332,7 +351,7 @@ class PlannedGraph:
             others += [x for x in plan.constants() if np.may_share_memory(x, target)]
             others += [x for k, x in enumerate(out) if k != i and x is not None and np.may_share_memory(x, target)]
             if not others:
-                runtime.targets[made] = target
+                runtime.targets[made.value] = target
         try:
             result = runtime.run(values)
         finally:
@@ -340,6 +359,22 @@ class PlannedGraph:
         return put(result, out)
 
 
-def _fits(target: np.ndarray, value: Any) -> bool:
-    is_writable = target.flags.c_contiguous and target.flags.writeable and target.flags.aligned
-    return type(target) is np.ndarray and is_writable and facts_of(value) == (target.shape, target.dtype)
+def _in_plain_order(result: Any, plan: StaticPlan, out: Targets | None) -> Any:
+    """The result of a run that met other strides than were planned for: what was made anew in an order that need not be
+    its operands' becomes contiguous."""
+    count = len(result) if isinstance(result, (tuple, list)) else 1
+    targets: list[np.ndarray | None] = [None] * count
+    for i, made in plan.made_outputs.items():
+        if (out is None or out[i] is None) and made.strides != contiguous(made.shape, made.dtype):
+            targets[i] = np.empty(made.shape, made.dtype)
+    return put(result, targets) if any(t is not None for t in targets) else result
+
+
+def _fits(target: np.ndarray, made: Operand) -> bool:
+    is_writable = target.flags.writeable and target.flags.aligned
+    same = (target.shape, target.dtype) == (made.shape, made.dtype)
+    return type(target) is np.ndarray and is_writable and same and _lie_alike(target.strides, made)
+
+
+def _lie_alike(strides: Strides, made: Operand) -> bool:
+    return all(n == 1 or s == t for s, t, n in zip(strides, made.strides, made.shape, strict=True))

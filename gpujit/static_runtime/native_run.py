@@ -14,7 +14,7 @@ from gpujit.kernels import ticks
 from gpujit.kernels.team import alone, team, team_run
 from gpujit.static_runtime import enter
 from gpujit.static_runtime.arrays import ALIGN, address_of, words_at
-from gpujit.static_runtime.steps import Operand, Segment
+from gpujit.static_runtime.steps import Segment
 from gpujit.support.errors import InternalError, OpError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class NativeRun:
             self._blocks, self._run = track.blocks, team_run(ticks.run_address())
         self._is_alone = all(s.kernel.is_small for s in segment.steps)
         self._given = [(o.shape, o.strides, o.dtype, o.words) for o in segment.given]
-        self._made = [(o.shape, o.dtype, _bytes_of(o) + ALIGN, o.words, o.value) for o in segment.made]
+        self._made = [(o.shape, o.dtype, o.nbytes + ALIGN, o.strides, o.words, o.value) for o in segment.made]
         self._checks = any(s.kernel.checks for s in segment.steps)
 
     def function(self) -> Callable[..., Any]:
@@ -67,13 +67,13 @@ class NativeRun:
                 for word, offset in places:
                     words[word] = at + offset
             results: list[np.ndarray] = []
-            for shape, dtype, room, places, value in made:
+            for shape, dtype, room, strides, places, value in made:
                 y = targets.get(value) if targets else None
                 if y is None:
                     memory = empty(room, byte)
                     at = address(memory)
                     shift = -at % ALIGN
-                    y = array(shape, dtype, memory, shift)
+                    y = array(shape, dtype, memory, shift, strides)
                     at += shift
                 else:
                     at = address(y)
@@ -113,13 +113,13 @@ class NativeRun:
                 objects[k] = id(x)
                 k += 1
             results: list[np.ndarray] = []
-            for shape, dtype, room, places, value in made:
+            for shape, dtype, room, strides, places, value in made:
                 y = targets.get(value) if targets else None
                 if y is None:
                     memory = new(room, byte)
                     at = address(memory)
                     shift = -at % ALIGN
-                    y = array(shape, dtype, memory, shift)
+                    y = array(shape, dtype, memory, shift, strides)
                     at += shift
                 else:
                     at = address(y)
@@ -198,10 +198,3 @@ class NativeRun:
                 for k, message in enumerate(kernel.checks):
                     if flags[start + k]:
                         raise OpError(message)
-
-
-def _bytes_of(operand: Operand) -> int:
-    size = operand.dtype.itemsize
-    for n in operand.shape:
-        size *= n
-    return size

@@ -1,13 +1,13 @@
 """Where tensors lie: which memory, from which byte on, with which strides, as far as that is known before a run.
 
 Views of a tensor whose strides are known cost nothing at run time when only native steps read them: they are an offset
-and strides. Strides are those of the inputs a plan is made for; tensors made by operators are taken to be contiguous
-until one was seen that is not. Whoever runs a plan checks both.
+and strides. Strides are those of the inputs a plan is made for; tensors made by operators are taken to be contiguous,
+but for those that ``layout`` has in another order, until one was seen that is not so. Whoever runs a plan checks both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,21 @@ class Place:
         return all(n == 1 or a == b for a, b, n in zip(self.strides, wanted, self.shape, strict=True))
 
     @property
+    def order(self) -> tuple[int, ...]:
+        """The dims from the one of the longest steps inwards."""
+        return tuple(sorted(range(len(self.shape)), key=lambda d: -abs(self.strides[d])))
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements lie side by side, the dims in whichever order."""
+        step = self.dtype.itemsize
+        for stride, n in sorted((s, n) for s, n in zip(self.strides, self.shape, strict=True) if n != 1):
+            if stride != step:
+                return False
+            step *= max(n, 1)
+        return True
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the elements."""
         return prod(self.shape) * self.dtype.itemsize
@@ -95,6 +110,10 @@ def contiguous(shape: Sequence[int], dtype: np.dtype) -> Strides:
     return tuple(reversed(found))
 
 
+# From a result and where other tensors lie to the result's strides; None when it is to be contiguous.
+Order = Callable[[Value, Callable[[Value], "Place | None"]], "Strides | None"]
+
+
 class Places:
     """The places of a graph's values, those of inner blocks included.
 
@@ -102,10 +121,13 @@ class Places:
     Args:
         strides: those of inputs and of operators' results that are not contiguous.
         carried: copies made for loops.
+        order: gives strides of results that shall not be contiguous; None where all are.
     """
 
-    def __init__(self, graph: Graph, strides: Mapping[Value, Strides], carried: Carried) -> None:
-        self._strides = strides
+    def __init__(
+        self, graph: Graph, strides: Mapping[Value, Strides], carried: Carried, order: Order | None = None
+    ) -> None:
+        self._strides, self._order = strides, order
         self._places: dict[Value, Place] = {}
         self._lists: dict[Value, list[Place]] = {}
         # Copies made here, or for loops: the first input is what is copied, and the result is contiguous.
@@ -142,6 +164,8 @@ class Places:
             return
         shape, dtype = facts
         strides = self._strides.get(value)
+        if strides is None and self._order is not None and value.node.inputs:
+            strides = self._order(value, self.of)
         self._places[value] = Place(value, 0, contiguous(shape, dtype) if strides is None else strides, shape, dtype)
 
     def _node(self, node: Node) -> None:
@@ -176,7 +200,7 @@ class Places:
         arguments = self._arguments(node)
         if base is None or arguments is None or prod(base.shape) * base.dtype.itemsize > LARGEST:
             return False
-        memory, x = _stand_in(base.shape, base.strides, base.dtype)
+        memory, x = stand_in(base.shape, base.strides, base.dtype)
         try:
             results = op.kernel(np)(x, *arguments)
         except GpujitError:
@@ -225,7 +249,7 @@ class Places:
         if base.root.node in self.copies:
             return False
         strides = tuple(2 * s for s in contiguous(base.shape[::-1], base.dtype)[::-1])
-        memory, x = _stand_in(base.shape, strides, base.dtype)
+        memory, x = stand_in(base.shape, strides, base.dtype)
         try:
             y = op.kernel(np)(x, *arguments)
         except GpujitError:
@@ -264,7 +288,7 @@ class Places:
         if any(s % base.dtype.itemsize for s in base.strides):
             return False
         steps = tuple(s // base.dtype.itemsize * 8 for s in base.strides)
-        memory, numbers = _stand_in(base.shape, steps, np.dtype(np.int64))
+        memory, numbers = stand_in(base.shape, steps, np.dtype(np.int64))
         memory.view(np.int64)[:] = np.arange(memory.size // 8)
         if not np.array_equal(op.kernel(np)(numbers, *arguments).ravel(), numbers.ravel()):
             return False
@@ -282,7 +306,7 @@ class Places:
         return True
 
 
-def _stand_in(shape: tuple[int, ...], strides: Strides, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+def stand_in(shape: tuple[int, ...], strides: Strides, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     """Memory that nobody fills, and a tensor in it."""
     low = sum(min(0, s * (n - 1)) for s, n in zip(strides, shape, strict=True) if n)
     high = sum(max(0, s * (n - 1)) for s, n in zip(strides, shape, strict=True) if n)

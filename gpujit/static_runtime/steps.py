@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,11 @@ class Operand:
     dtype: np.dtype
     words: tuple[tuple[int, int], ...]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return prod(self.shape) * self.dtype.itemsize
+
 
 @dataclass(eq=False)
 class Segment:
@@ -123,10 +129,13 @@ class StaticPlan:
     separate: int
     is_quiet: bool
     is_straight: bool
-    made_outputs: dict[int, Value] = field(default_factory=dict)
+    # Outputs, by position (of a tuple's elements when the only output is a tuple), made in native runs.
+    made_outputs: dict[int, Operand] = field(default_factory=dict)
     reads_attributes: bool = False
     # Why nodes whose result a template reads are steps of their own.
     apart: dict[Node, str] = field(default_factory=dict)
+    # The dims, the outermost first, of native steps' results that are not contiguous.
+    orders: dict[Node, tuple[int, ...]] = field(default_factory=dict)
 
     def constants(self) -> list[np.ndarray]:
         """Arrays that the graph holds."""

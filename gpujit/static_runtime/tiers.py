@@ -30,7 +30,8 @@ class Tier:
     The first three are steps of native runs, from the library of templates, from a fusion group or operator, or for a
     copy that a view needs. A view costs nothing; ``control`` is a branch or loop whose blocks are planned; ``out`` is
     an operator that NumPy computes into the arena, ``numpy`` one whose results are made anew, ``interpreter``
-    everything else. ``reason`` says why it is not one further left; of a native step, why it is no part of another one.
+    everything else. ``reason`` says why it is not one further left; of a native step, why it is no part of another one,
+    and in which order its result lies when that is not contiguous.
     """
 
     node: Node
@@ -55,8 +56,11 @@ def tiers(plan: StaticPlan, options: Options, rules: Collection[str], reasons: M
         kernel = kernels.get(node)
         refusal = reasons.get(plan.names.get(node.outputs[0], ""), "") if node.outputs else ""
         if kernel is not None:
-            apart = plan.apart.get(node)
-            reason = "" if apart is None else f"{APART}: {apart}"
+            apart, order = plan.apart.get(node), plan.orders.get(node)
+            notes = [] if apart is None else [f"{APART}: {apart}"]
+            if order is not None:
+                notes.append(f"its result lies as its operands do, in the order of dims {', '.join(map(str, order))}")
+            reason = "; ".join(notes)
             found.append(Tier(node, f"native {_kind(node, kernel)}", _label(node, kernel, plan), reason))
         elif plan.kinds[node] in ("out", "view"):
             reason = _why_not_native(node, rules, refusal) if plan.kinds[node] == "out" else ""

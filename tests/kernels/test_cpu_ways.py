@@ -204,7 +204,7 @@ def test_quotients_by_inverses_are_those_of_divisions(dtype: np.dtype, width: in
     assert (np.abs(out[small].astype(np.longdouble) - want[small]) <= info.smallest_subnormal).all()
 
 
-@pytest.mark.parametrize("shape", [(16, 16), (17, 33), (48, 200), (100, 15), (3, 40), (65, 64)])
+@pytest.mark.parametrize("shape", [(16, 16), (17, 33), (48, 200), (100, 15), (3, 40), (65, 64), (64, 128), (130, 150)])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("past_the_caches", [False, True])
 def test_squares_are_turned(
