@@ -120,7 +120,7 @@ def convolution(
 
     bound(x, out)
     kind = "depthwise" if groups == channels else "conv" if groups == 1 else "grouped"
-    name = f"{kind} {channels},{size} -> {filters} {kernel}x{kernel}/{stride} {method or conv.choose(problem)}"
+    name = f"{kind} {channels},{size} -> {filters} {kernel}x{kernel}/{stride} {method or conv.method_of(problem)}"
     return Case(name, 2.0 * problem.work, lambda: bound(x, out), theirs, difference(out, theirs()))
 
 

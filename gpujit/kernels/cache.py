@@ -175,6 +175,10 @@ class Store:
         self.counters.hits += 1
         return image
 
+    def has(self, key: str, kind: str = KERNEL) -> bool:
+        """Whether there is a file of that name, which may turn out to be damaged."""
+        return bool(self._usable()) and self.path(key, kind).is_file()
+
     def get_pack(self, keys: Sequence[str]) -> dict[str, bytes]:
         """Object files by kernel from the pack of these kernels; empty when there is no such pack."""
         data = self.get(pack_key(keys), PACK)

@@ -80,7 +80,7 @@ def module(text: str, render: Callable[[], str], optimise: int, part: str = "", 
     nests, it is loaded anew each time. ``label`` is what people are told while it is compiled. Raises
     NotRendered, InternalError.
     """
-    key = cache.key_of(f"module {optimise}\n{text}", host_key(), part)
+    key = _key_of_module(text, optimise, part)
     # Text with an address in memory says nothing about the code.
     store = None if " at 0x" in text else cache.store()
     image = None if store is None else store.get(key)
@@ -101,6 +101,16 @@ def module(text: str, render: Callable[[], str], optimise: int, part: str = "", 
     if store is not None:
         store.put(key, image, f"; {text.splitlines()[0][:HEADING]}\n{source}")
     return Library(image)
+
+
+def is_kept(text: str, optimise: int, part: str = "") -> bool:
+    """Whether the cache on disk has what ``module`` would compile, damaged or not."""
+    store = None if " at 0x" in text else cache.store()
+    return store is not None and store.has(_key_of_module(text, optimise, part))
+
+
+def _key_of_module(text: str, optimise: int, part: str) -> str:
+    return cache.key_of(f"module {optimise}\n{text}", host_key(), part)
 
 
 def _allow() -> None:

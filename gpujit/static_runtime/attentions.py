@@ -10,6 +10,7 @@ import numpy as np
 from gpujit.ir.dtypes import BOOL_, FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import attention
+from gpujit.kernels.templates.choice import Choose, quickest
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.native import Made, of_template
 from gpujit.static_runtime.places import Place
@@ -19,7 +20,9 @@ _NAME = "aten::scaled_dot_product_attention"
 Sizes = tuple[int, ...]
 
 
-def native_attention(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
+def native_attention(
+    node: Node, place_of: Callable[[Value], Place | None], result: Place, choose: Choose = quickest
+) -> Made | None:
     """The native step of attention of float32 tensors whose rows lie together; None for others.
 
     A mask is float32 and added, or bool. With dropout, and where the operator raises errors, the node is left to the
@@ -66,7 +69,7 @@ def native_attention(node: Node, place_of: Callable[[Value], Place | None], resu
         heads // theirs if is_grouped else 1, place is not None and place.dtype == BOOL_,
     )  # fmt: skip
     try:
-        bound = attention.bind(described)
+        bound = attention.bind(described, choose)
     except (ArgumentError, InternalError):
         return None
     # The template takes its mask last, behind the result.

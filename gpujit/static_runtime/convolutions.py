@@ -8,6 +8,7 @@ from typing import Any
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import conv
+from gpujit.kernels.templates.choice import Choose, quickest
 from gpujit.kernels.templates.planes import Window
 from gpujit.static_runtime.convolution_nodes import convolution_of
 from gpujit.static_runtime.endings import NO_ENDING, Ending
@@ -26,10 +27,12 @@ def native_convolution(
     result: Place,
     ending: Ending = NO_ENDING,
     start: Start | None = None,
+    choose: Choose = quickest,
 ) -> Made | None:
     """The native step of a convolution of contiguous images, float32 or half, with constant weights; None for others.
 
-    Half types are multiplied as float32, and the result is rounded once.
+    Half types are multiplied as float32, and the result is rounded once. ``choose``: which of the tiles that round
+    alike.
 
     Raises ArgumentError, InternalError with the reason why the step cannot make what ``start`` says.
     """
@@ -71,7 +74,8 @@ def native_convolution(
         if start is None and is_half(x):
             own, _ = cast_start(found.x, x)
         made = start or own
-        bound = conv.bind(described, matrix, bias, owner=weights, source=None if made is None else made.source)
+        source = None if made is None else made.source
+        bound = conv.bind(described, matrix, bias, owner=weights, source=source, choose=choose)
     except (ArgumentError, InternalError):
         if start is not None:
             raise

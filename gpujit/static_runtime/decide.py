@@ -16,6 +16,7 @@ from gpujit.fuser.facts import Facts
 from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.fuser.lower import Lowered, lower
 from gpujit.ir.graph import Graph, Node, Value, copy_node
+from gpujit.kernels import cache
 from gpujit.kernels.templates.bound import BoundTemplate
 from gpujit.kernels.templates.producer import Producer
 from gpujit.ops.registry import Op
@@ -26,7 +27,17 @@ from gpujit.static_runtime.carried import keep_in_place
 from gpujit.static_runtime.endings import NO_ENDING, Ending, endings
 from gpujit.static_runtime.layout import strides_of
 from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of
-from gpujit.static_runtime.native import Made, Maker, NativeKernel, Request, Step, compiled, of_copy, of_group
+from gpujit.static_runtime.native import (
+    Made,
+    Maker,
+    NativeKernel,
+    Request,
+    Step,
+    compiled,
+    of_copy,
+    of_group,
+    prepared,
+)
 from gpujit.static_runtime.order import RETURN, steps_of, within_rounds
 from gpujit.static_runtime.places import Order, Place, Places, Strides
 from gpujit.static_runtime.plan import Lifetime, Plan, plan_arena
@@ -126,6 +137,7 @@ class Decisions:
         if self.options.endings:
             self.put_ends(asked)
             self.put_starts(asked)
+        self.have_code()
         self.leave_single(asked)
         for node, kernel in zip(asked, compiled(list(asked.values())), strict=True):
             if kernel is not None:
@@ -173,6 +185,21 @@ class Decisions:
         if node.kind != FUSION_GROUP and cost.fused(low) >= cost.alone(Facts().of(node)):
             self.doubtful.add(node)
         return None if operands is None else of_group(low, operands, results)
+
+    def have_code(self) -> None:
+        """Have the code of templates' steps, now that it is known which ones there are: what each was made of is not.
+
+        A node without it is left to others, unless the step does what more nodes do: then InternalError is raised.
+        """
+        for node, kernel in [*self.natives.items()]:
+            if isinstance(kernel, NativeKernel):
+                try:
+                    self.natives[node] = prepared(kernel)
+                except InternalError as fault:
+                    if self.recipes[node][0] is not node:
+                        raise
+                    cache.log.warning("%s runs without a template: %s", node.kind, fault.message)
+                    del self.natives[node], self.operands[node]
 
     # Steps of templates that do what follows them as well
 
@@ -281,7 +308,7 @@ class Decisions:
         why_not = why_not_worth(producer, inputs, request.outputs[0].nbytes, kernel.owner.producer)
         if why_not:
             raise ArgumentError(why_not)
-        return made
+        return prepared(made[0]), made[1]
 
     def leave_single(self, asked: dict[Node, Request]) -> None:
         """Take operators off the list that would be a native run of their own between NumPy's, and gain nothing by it.

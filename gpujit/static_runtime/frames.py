@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
+from gpujit.kernels.templates.choice import Choose, quickest
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.gemm import Gemm, bind, plan
 from gpujit.passes.nodes import known
@@ -18,7 +19,9 @@ from gpujit.support.errors import ArgumentError, InternalError
 LEAST_TAPS, LEAST_FILTERS = 16, 16
 
 
-def native_frames(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
+def native_frames(
+    node: Node, place_of: Callable[[Value], Place | None], result: Place, choose: Choose = quickest
+) -> Made | None:
     """The native step of a float32 ``conv1d`` of one channel with long constant filters; None for others."""
     if node.schema is None or node.schema.full_name != "aten::conv1d" or result.dtype != FLOAT32:
         return None
@@ -48,7 +51,8 @@ def native_frames(node: Node, place_of: Callable[[Value], Place | None], result:
     )  # fmt: skip
     matrix = w[:, 0].T
     try:
-        bound = bind(described, matrix, b, packed_matrix(w, matrix, plan(described).tile))
+        spec = plan(described, choose=choose)
+        bound = bind(described, matrix, b, packed_matrix(w, matrix, spec.tile), spec=spec)
     except (ArgumentError, InternalError):
         return None
     return of_template(bound), [x]

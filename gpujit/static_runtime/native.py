@@ -7,7 +7,7 @@ operand that a group may write its result over.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -148,12 +148,22 @@ def _bound(asked: Request) -> NativeKernel | None:
     )
 
 
+def prepared(kernel: NativeKernel) -> NativeKernel:
+    """The step with its code, which is compiled when it is new. Raises NotRendered, InternalError."""
+    owner = kernel.owner
+    if not isinstance(owner, BoundTemplate):
+        return kernel
+    owner.prepare()
+    return replace(kernel, address=owner.address, words=tuple(int(w) for w in owner.words))
+
+
 def of_template(
     bound: BoundTemplate, results: int = 1, behind: int = 0, overwrites: tuple[int, ...] = ()
 ) -> NativeKernel:
     """The step of a template whose last ``results`` arrays are what it makes, but for ``behind`` more operands.
 
-    The result, when there is one, may be written over the operands ``overwrites``.
+    Its code is to come, see ``prepared``. The result, when there is one, may be written over the operands
+    ``overwrites``.
     """
     end = len(bound.arrays) - behind
     start = end - results
@@ -161,7 +171,7 @@ def of_template(
     scratch = bound.slots.get("scratch", 0) if bound.scratch_bytes else 0
     words = tuple(int(w) for w in bound.words)
     return NativeKernel(
-        bound.address,
+        0,
         words,
         tuple(bound.slots[name] for name in names),
         bound.scratch_bytes,

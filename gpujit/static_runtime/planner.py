@@ -7,8 +7,10 @@ from functools import partial
 
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node
+from gpujit.kernels.templates.choice import Thrifty, quickest
 from gpujit.runtime.executor import Planner
 from gpujit.runtime.lower import Lowerer
+from gpujit.static_runtime.makers import native_step
 from gpujit.static_runtime.module import PlannedGraph, at_once, not_at_all
 from gpujit.static_runtime.steps import Options
 from gpujit.support import background
@@ -18,10 +20,23 @@ _REPLAN = {"ahead": at_once, "background": background.submit, "never": not_at_al
 
 def planner_of(compile: str, options: Options = Options()) -> Planner:  # noqa: B008  # it is frozen
     """What plans graphs with these options; ``compile`` is the executor's."""
-    return partial(_planned, compile, options)
+    return _Planner(compile, options).plan
 
 
-def _planned(
-    compile: str, options: Options, graph: Graph, programs: Mapping[Node, Lowered], lowerer: Lowerer
-) -> PlannedGraph:
-    return PlannedGraph(graph, programs, lowerer, options, replan=_REPLAN[compile])
+class _Planner:
+    """Plans the graphs of one function, for one kind of inputs after the other.
+
+    The first plan has the quickest code for its shapes. Later ones are for shapes that come and go: they prefer code
+    that need not be compiled.
+    """
+
+    def __init__(self, compile: str, options: Options) -> None:
+        self._compile, self._options = compile, options
+        self._is_first = True
+
+    def plan(self, graph: Graph, programs: Mapping[Node, Lowered], lowerer: Lowerer) -> PlannedGraph:
+        """The graph, to be planned when it is first run."""
+        choose = quickest if self._is_first else Thrifty()
+        maker = partial(native_step, weights=self._options.weights, choose=choose)
+        self._is_first = False
+        return PlannedGraph(graph, programs, lowerer, self._options, maker, _REPLAN[self._compile])

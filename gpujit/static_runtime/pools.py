@@ -10,6 +10,7 @@ from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import pool
 from gpujit.kernels.templates.bound import BoundTemplate
+from gpujit.kernels.templates.choice import Choose, quickest
 from gpujit.kernels.templates.planes import Window
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.native import Made, of_template
@@ -19,7 +20,9 @@ from gpujit.support.errors import ArgumentError, InternalError
 Pair = tuple[int, int]
 
 
-def native_pooling(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
+def native_pooling(
+    node: Node, place_of: Callable[[Value], Place | None], result: Place, choose: Choose = quickest
+) -> Made | None:
     """The native step of pooling contiguous float32 images; None for other nodes."""
     found = _OPERATORS.get(node.kind)
     if found is None:
@@ -32,7 +35,7 @@ def native_pooling(node: Node, place_of: Callable[[Value], Place | None], result
     if len(lead) not in (1, 2) or result.shape[:-rank] != lead or not prod(x.shape) or not prod(result.shape):
         return None
     try:
-        bound = bind(node, rank, prod(lead), _image(x.shape[-rank:]), _image(result.shape[-rank:]))
+        bound = bind(node, rank, prod(lead), _image(x.shape[-rank:]), _image(result.shape[-rank:]), choose)
     except (ArgumentError, InternalError):
         return None
     return None if bound is None else (of_template(bound), node.inputs[:1])
@@ -52,13 +55,13 @@ def _pair(numbers: Any, rank: int, first: int, least: int) -> Pair | None:
     return (first, numbers[0]) if rank == 1 else (numbers[0], numbers[-1])
 
 
-def _largest(node: Node, rank: int, images: int, size: Pair, output: Pair) -> BoundTemplate | None:
+def _largest(node: Node, rank: int, images: int, size: Pair, output: Pair, choose: Choose) -> BoundTemplate | None:
     _, kernel, stride, padding, dilation, _ = map(known, node.inputs)
     window = _window(rank, size, output, kernel, stride, padding, dilation)
-    return None if window is None else pool.bind(pool.Pool("max", images, window))
+    return None if window is None else pool.bind(pool.Pool("max", images, window), choose)
 
 
-def _mean(node: Node, rank: int, images: int, size: Pair, output: Pair) -> BoundTemplate | None:
+def _mean(node: Node, rank: int, images: int, size: Pair, output: Pair, choose: Choose) -> BoundTemplate | None:
     _, kernel, stride, padding, _, counts_padding, *rest = node.inputs
     window = _window(rank, size, output, known(kernel), known(stride), known(padding), [1])
     divisor = None
@@ -68,10 +71,10 @@ def _mean(node: Node, rank: int, images: int, size: Pair, output: Pair) -> Bound
             return None
     if window is None or type(known(counts_padding)) is not bool:
         return None
-    return pool.bind(pool.Pool("mean", images, window, known(counts_padding), divisor))
+    return pool.bind(pool.Pool("mean", images, window, known(counts_padding), divisor), choose)
 
 
-def _adaptive_mean(node: Node, rank: int, images: int, size: Pair, output: Pair) -> BoundTemplate:
+def _adaptive_mean(node: Node, rank: int, images: int, size: Pair, output: Pair, choose: Choose) -> BoundTemplate:
     return pool.bind_adaptive("mean", images, size, output)
 
 
@@ -93,7 +96,7 @@ def _window(
     return window if window.output == output else None
 
 
-_Bind = Callable[[Node, int, int, Pair, Pair], BoundTemplate | None]
+_Bind = Callable[[Node, int, int, Pair, Pair, Choose], BoundTemplate | None]
 _OPERATORS: dict[str, tuple[_Bind, int]] = {
     "aten::max_pool1d": (_largest, 1),
     "aten::max_pool2d": (_largest, 2),

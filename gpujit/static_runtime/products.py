@@ -14,6 +14,8 @@ import numpy as np
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import gemm
+from gpujit.kernels.templates.choice import Choose, quickest
+from gpujit.kernels.templates.gemm_rows import kind_of
 from gpujit.kernels.templates.gemm_weights import Packed, pack_as
 from gpujit.kernels.templates.packs import kept
 from gpujit.static_runtime.endings import NO_ENDING, Ending
@@ -57,11 +59,12 @@ def native_product(
     ending: Ending = NO_ENDING,
     start: Start | None = None,
     kept_as: str = "float32",
+    choose: Choose = quickest,
 ) -> Made | None:
     """The native step of a node that is a product of matrices of float32 or half types; None for others.
 
     Half types are multiplied as float32, and the result is rounded once. ``kept_as``: the dtype of constant matrices in
-    memory; those that cannot be kept so stay float32.
+    memory; those that cannot be kept so stay float32. ``choose``: which of the tiles that round alike.
 
     Raises ArgumentError, InternalError with the reason why the step cannot make what ``start`` says.
     """
@@ -89,7 +92,7 @@ def native_product(
                 raise ArgumentError("it is the right one of two matrices, whose columns are packed")
             if not start.is_read(found.left.value, place_of):
                 raise ArgumentError("it is not what is multiplied")
-        return _made(found, bias, result, ending, start or own, kept_as)
+        return _made(found, bias, result, ending, start or own, kept_as, choose)
     except (ArgumentError, InternalError):
         if start is not None:
             raise
@@ -97,7 +100,13 @@ def native_product(
 
 
 def _made(
-    product: Product, bias: np.ndarray | None, result: Place, ending: Ending, start: Start | None, kept_as: str
+    product: Product,
+    bias: np.ndarray | None,
+    result: Place,
+    ending: Ending,
+    start: Start | None,
+    kept_as: str,
+    choose: Choose,
 ) -> Made | None:
     left, right = product.left, product.right
     m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
@@ -131,12 +140,14 @@ def _made(
         if kept_as == "int8" and not np.isfinite(matrix).all():
             kept_as = "float32"
         described = described._replace(right=kept_as)
-        packed = packed_matrix(weights, matrix, gemm.plan(described).tile, kept_as)
-        return ending.step(gemm.bind(described, matrix, bias, packed, source), read)
+        spec = gemm.plan(described, "" if source is None else kind_of(described), choose)
+        packed = packed_matrix(weights, matrix, spec.tile, kept_as)
+        return ending.step(gemm.bind(described, matrix, bias, packed, source, spec), read)
     if m < FEW_ROWS and k * n > LARGE:
         return None
     pair = described._replace(b=_strides(right), right=right.dtype)
-    return ending.step(gemm.bind(pair, None, bias, source=source), [*read, right.value])
+    spec = gemm.plan(pair, "" if source is None else kind_of(pair), choose)
+    return ending.step(gemm.bind(pair, None, bias, source=source, spec=spec), [*read, right.value])
 
 
 def _strides(x: Operand) -> tuple[int, int, int, int]:

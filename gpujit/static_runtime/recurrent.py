@@ -15,6 +15,7 @@ import numpy as np
 from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node, Value
 from gpujit.kernels.templates import rnn
+from gpujit.kernels.templates.choice import Choose, quickest
 from gpujit.kernels.templates.rnn_code import GATES
 from gpujit.static_runtime.native import Made, of_template
 from gpujit.static_runtime.places import Place
@@ -23,7 +24,9 @@ from gpujit.support.errors import ArgumentError, InternalError
 from gpujit.support.threads import thread_count
 
 
-def native_recurrent(node: Node, place_of: Callable[[Value], Place | None], result: Place) -> Made | None:
+def native_recurrent(
+    node: Node, place_of: Callable[[Value], Place | None], result: Place, choose: Choose = quickest
+) -> Made | None:
     """The native step of a recurrent layer or cell; None for other nodes and for layers that it does not take."""
     found = recurrent_of(node)
     if found is None or found.kind not in GATES:
@@ -39,13 +42,13 @@ def native_recurrent(node: Node, place_of: Callable[[Value], Place | None], resu
     if len(known_places) != len(places):
         return None
     try:
-        bound = _bound(found, layers, known_places)
+        bound = _bound(found, layers, known_places, choose)
     except (ArgumentError, InternalError):
         return None
     return None if bound is None else (of_template(bound, results=len(node.outputs)), [found.x, *found.states])
 
 
-def _bound(found: Layers, layers: Sequence[rnn.Layer], places: Sequence[Place]) -> Any:
+def _bound(found: Layers, layers: Sequence[rnn.Layer], places: Sequence[Place], choose: Choose) -> Any:
     count = len(found.states)
     x, states, results = places[0], places[1 : 1 + count], places[1 + count :]
     size, number = layers[0].w_hh.shape[1], len(layers)
@@ -78,7 +81,7 @@ def _bound(found: Layers, layers: Sequence[rnn.Layer], places: Sequence[Place]) 
         strides[-1] if found.kind == "lstm" else (0, 0), y,
     )  # fmt: skip
     lanes = rnn.plan(described).lanes
-    return rnn.bind(described, layers, _packed(found.kind, layers, lanes), thread_count())
+    return rnn.bind(described, layers, _packed(found.kind, layers, lanes), thread_count(), choose)
 
 
 def _steps(place: Place) -> tuple[int, ...]:

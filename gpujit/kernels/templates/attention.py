@@ -15,12 +15,14 @@ from llvmlite import ir
 
 from gpujit.kernels.math_exp import exp_normal
 from gpujit.kernels.target import host
-from gpujit.kernels.templates.body import TemplateBody, multiply_tile, template
-from gpujit.kernels.templates.bound import BoundTemplate, template_address
+from gpujit.kernels.templates.body import TemplateBody, multiply_tile, parts_of_sum, template
+from gpujit.kernels.templates.bound import BoundTemplate, Code
+from gpujit.kernels.templates.choice import Choose, Way, quickest, share
 from gpujit.kernels.templates.gemm_code import pack_columns
 from gpujit.kernels.templates.planes import unless_current
 from gpujit.kernels.vector import I64, Vector
 from gpujit.support.errors import ArgumentError
+from gpujit.support.threads import thread_count
 
 SLOTS = (
     "q", "k", "v", "mask", "out",
@@ -254,21 +256,48 @@ def _finish(
 WORTH_A_TEAM = 400_000
 
 
-def register_tile(attention: Attention, lanes: int) -> tuple[int, int]:
-    """Queries and vectors of keys of a tile: those that compute least beyond the borders."""
+def tile_cost(attention: Attention, tile: tuple[int, int], lanes: int) -> float:
+    """What a tile of queries and vectors of keys takes: the more, the more it computes beyond the borders."""
     a = attention
+    rows, width = tile[0], tile[1] * lanes
 
     def padded(size: int, tile: int) -> int:
         return -(-size // tile) * tile
 
-    def cost(tile: tuple[int, int]) -> float:
-        rows, width = tile[0], tile[1] * lanes
-        products = padded(a.keys, width) * a.depth + a.keys * padded(a.columns, width)
-        # An exponential takes as long as a score of a couple of dozen numbers.
-        exponentials = padded(a.keys, width) * 24
-        return padded(a.queries, rows) * (products * (1 + 0.4 / rows + 0.25 / tile[1]) + exponentials)
+    products = padded(a.keys, width) * a.depth + a.keys * padded(a.columns, width)
+    # An exponential takes as long as a score of a couple of dozen numbers.
+    exponentials = padded(a.keys, width) * 24
+    return padded(a.queries, rows) * (products * (1 + 0.4 / rows + 0.25 / tile[1]) + exponentials)
 
-    return min(TILES[lanes >= 16], key=cost)
+
+def plan(attention: Attention, choose: Choose = quickest) -> AttentionSpec:
+    """The code for this machine. ``choose``: which of the tiles that round alike."""
+    a, lanes = attention, host().width
+    mask = None if a.mask is None else "bool" if a.is_mask_bool else "float32"
+
+    def way(tile: tuple[int, int]) -> Way:
+        cost = a.batch * a.heads * tile_cost(a, tile, lanes)
+        if not _is_small(a):
+            cost *= share(a.batch * a.heads * -(-a.queries // tile[0]), thread_count())
+        spec = AttentionSpec(*tile, lanes, a.is_causal, mask)
+        return Way(cost, Code("attention", spec, render), tile[0] if a.queries < most else 0)
+
+    tiles = TILES[lanes >= 16]
+    most = max(rows for rows, _ in tiles)
+    best = min(tiles, key=lambda tile: tile_cost(a, tile, lanes))
+    # Blocks of keys must be alike, too: what came before is scaled where the next one begins.
+    alike = [
+        way(tile)
+        for tile in tiles
+        if parts_of_sum(tile[0] * tile[1]) == parts_of_sum(best[0] * best[1])
+        and AttentionSpec(*tile, lanes, a.is_causal, mask).span == AttentionSpec(*best, lanes, a.is_causal, mask).span
+    ]
+    found: AttentionSpec = choose(way(best), lambda: alike).spec
+    return found
+
+
+def _is_small(a: Attention) -> bool:
+    return a.batch * a.heads * a.queries * a.keys * (a.depth + a.columns) < WORTH_A_TEAM
 
 
 TILES = {
@@ -277,15 +306,15 @@ TILES = {
 }
 
 
-def bind(attention: Attention) -> BoundTemplate:
-    """The kernel to call with (q, k, v, out), and the mask last if there is one. Raises ArgumentError."""
+def bind(attention: Attention, choose: Choose = quickest) -> BoundTemplate:
+    """The kernel to call with (q, k, v, out), and the mask last if there is one; ``choose``: see ``plan``.
+
+    Raises ArgumentError.
+    """
     a, lanes = attention, host().width
     if min(a.batch, a.heads, a.queries, a.keys, a.depth, a.columns) < 1 or a.heads % a.shared:
         raise ArgumentError(f"attention of {a.heads} heads, {a.queries} queries and {a.keys} keys: nothing to compute")
-    rows, vectors = register_tile(a, lanes)
-    spec = AttentionSpec(
-        rows, vectors, lanes, a.is_causal, None if a.mask is None else "bool" if a.is_mask_bool else "float32"
-    )
+    spec = plan(a, choose)
     words = {
         "batch": a.batch, "heads": a.heads, "shared": a.shared, "queries": a.queries, "keys": a.keys,
         "depth": a.depth, "columns": a.columns, "tiles": -(-a.queries // spec.rows),
@@ -295,11 +324,11 @@ def bind(attention: Attention) -> BoundTemplate:
         words |= {f"{name}_{part}": s for part, s in zip(("outer", "inner", "row"), strides, strict=True)}
     padded_keys, padded_columns = -(-a.keys // spec.tile) * spec.tile, -(-a.columns // lanes) * lanes
     return BoundTemplate(
-        template_address(("attention", spec), lambda: render(spec)),
+        Code("attention", spec, render),
         SLOTS,
         words,
         ["q", "k", "v", "out", *(["mask"] if spec.has_mask else [])],
         scratch_bytes=4 * (padded_keys * a.depth + padded_columns * spec.rows),
         dtypes={"mask": np.bool_} if spec.mask == "bool" else None,
-        is_small=a.batch * a.heads * a.queries * a.keys * (a.depth + a.columns) < WORTH_A_TEAM,
+        is_small=_is_small(a),
     )

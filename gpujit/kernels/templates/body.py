@@ -176,6 +176,17 @@ class Turn:
         self.following: list[Vector] = list(now)
 
 
+def parts_of_sum(sums: int) -> int:
+    """In how many parts ``multiply_tile`` adds up each of so many sums, which is all that its rounding depends on.
+
+    The additions of one sum wait for each other: few sums are split into more of them.
+    """
+    parts = 1
+    while sums * parts < 8:
+        parts *= 2
+    return parts
+
+
 def multiply_tile(
     k: TemplateBody,
     rows: int,
@@ -187,10 +198,7 @@ def multiply_tile(
 ) -> list[list[Vector]]:
     """Sums over ``depth`` (at least 1) of left(i, row) * right(i, vector): scalars times vectors, in registers."""
     e = k.e
-    # The additions of one sum wait for each other: few sums are split into more of them.
-    split = 1
-    while rows * vectors * split < 8:
-        split *= 2
+    split = parts_of_sum(rows * vectors)
     zero = e.constant("float32", lanes, 0.0)
 
     def step(sums: list[Vector], i: Vector) -> list[Vector]:

@@ -1,10 +1,11 @@
-"""A template for arrays of certain sizes and strides: compiled once for equal texts, run by the worker team."""
+"""A template for arrays of certain sizes and strides: compiled when it is first needed, once for equal texts, run by
+the worker team."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from gpujit.kernels import supply
 from gpujit.kernels.native import TIDY, Library
 from gpujit.kernels.target import host
 from gpujit.kernels.team import alone, caller, team
+from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -24,17 +26,39 @@ _kernels: dict[Hashable, tuple[Library, Callable[[], str]]] = {}
 _lock = threading.Lock()
 
 
-def template_address(spec: tuple[str, Hashable], render: Callable[[], str]) -> int:
-    """The address of the kernel of a template, by the template's name and what its code follows from; rendered and
-    compiled when it is new."""
-    key = (spec, host())
-    with _lock:
-        found = _kernels.get(key)
-    if found is None:
-        found = supply.module(repr(key), render, TIDY, "templates", spec[0]), render
+class Code(NamedTuple):
+    """The code of a template: the template's name, what its code follows from, and what renders that."""
+
+    name: str
+    spec: Any
+    render: Callable[[Any], str]
+
+    @property
+    def key(self) -> Hashable:
+        """What the kernel is kept under."""
+        return (self.name, self.spec), host()
+
+    def address(self) -> int:
+        """The address of the kernel, rendered and compiled when it is new. Raises NotRendered, InternalError."""
+        key = self.key
         with _lock:
-            found = _kernels.setdefault(key, found)
-    return found[0].address("kernel")
+            found = _kernels.get(key)
+        if found is None:
+            found = supply.module(repr(key), self._text, TIDY, "templates", self.name), self._text
+            with _lock:
+                found = _kernels.setdefault(key, found)
+        return found[0].address("kernel")
+
+    def is_at_hand(self) -> bool:
+        """Whether the kernel need not be compiled: this process has it, or the cache on disk."""
+        key = self.key
+        with _lock:
+            if key in _kernels:
+                return True
+        return supply.is_kept(repr(key), TIDY, "templates")
+
+    def _text(self) -> str:
+        return self.render(self.spec)
 
 
 def source_at(address: int) -> tuple[str, str] | None:
@@ -69,6 +93,7 @@ def _scratch(size: int) -> int:
 class BoundTemplate:
     """A kernel with all words of its block but the addresses of arrays.
 
+    Its code is had when it is first asked for; at once where nothing may be compiled, which raises NotCompiled.
     ``scratch_bytes`` is what each part needs of memory; ``arrays`` names the block's slots for the arrays of a call,
     and ``constants`` gives those that belong to the kernel: packed weights, tables. ``dtypes`` are those of arrays that
     are not float32; ``producer`` is what makes an operand, if something does. A kernel of several ``rounds`` is run
@@ -78,7 +103,7 @@ class BoundTemplate:
 
     def __init__(
         self,
-        address: int,
+        code: Code,
         slots: Sequence[str],
         words: Mapping[str, int],
         arrays: Sequence[str],
@@ -89,7 +114,8 @@ class BoundTemplate:
         rounds: Sequence[Mapping[str, int]] = (),
         producer: Producer | None = None,
     ) -> None:
-        self.address, self.arrays, self.producer = address, tuple(arrays), producer
+        self.code, self.arrays, self.producer = code, tuple(arrays), producer
+        self._address = 0
         self.constants = dict(constants or {})
         self.scratch_bytes = -(-scratch_bytes // LINE) * LINE
         self.is_small = is_small
@@ -104,12 +130,27 @@ class BoundTemplate:
         self.rounds = [{self.slots[name]: value for name, value in each.items()} for each in rounds]
         self._places = [self.slots[name] for name in self.arrays]
         self._dtypes = [np.dtype((dtypes or {}).get(name, np.float32)) for name in self.arrays]
+        if "compile" in config.disable:
+            self.prepare()
+
+    @property
+    def address(self) -> int:
+        """The address of the kernel."""
+        self.prepare()
+        return self._address
+
+    def prepare(self) -> None:
+        """Have the kernel, and that of what makes an operand. Raises NotRendered, InternalError."""
+        if not self._address:
+            if self.producer is not None:
+                self.words[self.slots["producer"]] = self.producer.address()
+            self._address = self.code.address()
 
     def __call__(self, *arrays: np.ndarray) -> None:
         """Run on arrays of the geometry that was bound, in the order of ``arrays``. Raises ArgumentError for other
         types.
         """
-        block = self.words.copy()
+        address, block = self.address, self.words.copy()
         for place, dtype, x in zip(self._places, self._dtypes, arrays, strict=True):
             if x.dtype != dtype:
                 raise ArgumentError(f"a template for {dtype} got {x.dtype}")
@@ -124,4 +165,4 @@ class BoundTemplate:
             for place, value in words.items():
                 block[place] = value
             # Addresses of data, not of array objects: none of the words is to be looked up.
-            caller()(workers, self.address, block.ctypes.data, 0)
+            caller()(workers, address, block.ctypes.data, 0)

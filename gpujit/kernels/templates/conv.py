@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,8 +11,11 @@ import numpy as np
 
 from gpujit.kernels.target import host
 from gpujit.kernels.templates import conv_dense, conv_few, conv_rows, gemm, producer, winograd
-from gpujit.kernels.templates.bound import BoundTemplate, template_address
+from gpujit.kernels.templates.body import parts_of_sum
+from gpujit.kernels.templates.bound import BoundTemplate, Code
+from gpujit.kernels.templates.choice import Choose, Way, quickest, share
 from gpujit.kernels.templates.epilogue import Epilogue
+from gpujit.kernels.templates.gemm_rows import kind_of
 from gpujit.kernels.templates.gemm_weights import pack
 from gpujit.kernels.templates.packs import kept
 from gpujit.kernels.templates.planes import Window
@@ -22,6 +25,8 @@ from gpujit.support.threads import thread_count
 
 # Operations below which one thread is as quick as the team.
 WORTH_A_TEAM = 200_000
+# What a panel's pieces that are not there cost, as a share of the products with it.
+MORE_SEGMENTS = 0.05
 
 
 class Conv(NamedTuple):
@@ -57,13 +62,14 @@ def bind(
     method: str | None = None,
     owner: np.ndarray | None = None,
     source: Source | None = None,
+    choose: Choose = quickest,
 ) -> BoundTemplate:
     """The kernel to call with (x, out), and a residual last; weights are [K, C / groups, kernel y, kernel x].
 
     ``method`` is "dense", "rows", "pixels" (for 1x1), "few" (pixels), "winograd2" or "winograd4"; by default what is
     quicker. What is made of the weights is kept as long as ``owner`` is, an array that the weights are a view of; by
     default the weights themselves. With a ``source``, the images are what that makes, from arrays that take their place
-    in a call.
+    in a call. ``choose``: which of a template's tiles that round alike.
     Raises ArgumentError.
     """
     conv.check()
@@ -74,20 +80,20 @@ def bind(
         raise ArgumentError("a bias is given or promised, but not both")
     owner = weights if owner is None else owner
     weights = np.ascontiguousarray(weights, np.float32)
-    method = method or choose(conv)
+    method = method or method_of(conv)
     if method == "rows":
-        return _bind_rows(conv, weights, bias, owner, source)
+        return _bind_rows(conv, weights, bias, owner, source, choose)
     if method == "pixels":
-        return _bind_pixels(conv, weights, bias, owner, source)
+        return _bind_pixels(conv, weights, bias, owner, source, choose)
     if method == "few":
-        return _bind_few(conv, weights, bias, owner, source)
+        return _bind_few(conv, weights, bias, owner, source, choose)
     if method.startswith("winograd"):
-        return _bind_winograd(conv, weights, bias, owner, int(method[-1]), source)
-    return bind_dense(conv, weights, bias, owner, source=source)
+        return _bind_winograd(conv, weights, bias, owner, int(method[-1]), source, choose)
+    return bind_dense(conv, weights, bias, owner, source=source, choose=choose)
 
 
 @lru_cache(maxsize=1024)
-def choose(conv: Conv) -> str:
+def method_of(conv: Conv) -> str:
     """Which template is quickest: unfolding pays when many filters read what was unfolded."""
     if conv.filters // conv.groups < 12:
         return "rows"
@@ -160,9 +166,7 @@ def _times(alone: int, sharing: int) -> int:
 
 
 def _bound(
-    name: str,
-    spec: NamedTuple,
-    render: Callable[[], str],
+    code: Code,
     slots: tuple[str, ...],
     words: dict[str, int],
     conv: Conv,
@@ -175,7 +179,7 @@ def _bound(
     if made is not None:
         slots, words, scratch = (*slots, *made.slots), words | made.words(scratch), made.scratch_bytes(scratch)
     return BoundTemplate(
-        template_address((name, spec), render),
+        code,
         slots,
         words,
         [*producer.names(made, "x"), "out", *(["residual"] if conv.epilogue.residual else [])],
@@ -194,15 +198,20 @@ def _constants(conv: Conv, bias: np.ndarray | None) -> dict[str, np.ndarray]:
 @lru_cache(maxsize=8192)
 def dense_tile(filters: int, pixels: int, lanes: int) -> tuple[int, int]:
     """Filters and vectors of pixels of a register tile: those that compute least beyond the borders."""
+    return min(DENSE_TILES[lanes >= 16], key=lambda tile: (_dense_cost(filters, pixels, tile, lanes), -tile[1]))
 
-    def cost(tile: tuple[int, int]) -> tuple[float, int]:
-        rows, vectors = tile
-        width = vectors * lanes
-        work = -(-filters // rows) * rows * -(-pixels // width) * width
-        # Each block of filters reads the panel again: many in one block read it seldom.
-        return work * (1 + 0.8 / rows + 0.25 / vectors), -vectors
 
-    return min(DENSE_TILES[lanes >= 16], key=cost)
+def _dense_cost(filters: int, pixels: int, tile: tuple[int, int], lanes: int) -> float:
+    """What a register tile takes, in multiplications for each number that is added up."""
+    rows, vectors = tile
+    work = _padded(filters, rows) * _padded(pixels, vectors * lanes)
+    # Each block of filters reads the panel again: many in one block read it seldom.
+    return work * (1 + 0.8 / rows + 0.25 / vectors)
+
+
+def _alike(best: tuple[int, int], tiles: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The tiles whose sums round as those of the best do."""
+    return [tile for tile in tiles if parts_of_sum(tile[0] * tile[1]) == parts_of_sum(best[0] * best[1])]
 
 
 # At most 26 sums of 32 vector registers, or 12 of 16.
@@ -220,28 +229,23 @@ def bind_dense(
     places: np.ndarray | None = None,
     out_area: int = 0,
     source: Source | None = None,
+    choose: Choose = quickest,
 ) -> BoundTemplate:
     """The unfolding kernel; pixel ``p`` goes to ``places[p]`` of a channel of ``out_area`` pixels, if that is given."""
     window, lanes = conv.window, host().width
     pixels = window.output[0] * window.output[1]
     filters, channels = conv.filters // conv.groups, conv.channels // conv.groups
-    rows, vectors = dense_tile(filters, pixels, lanes)
+    spec = _plan_dense(conv, places is not None, source is not None, choose)
+    rows, segments = spec.rows, spec.segments
     packed = kept(owner, ("dense", conv.groups, rows), lambda: conv_dense.pack(weights, conv.groups, rows))
     constants = _constants(conv, bias) | {"weights": packed}
-    segments = 0
-    if not window.is_plain:
-        table = conv_dense.pieces(window, lanes, vectors)
-        segments = table.shape[1]
-        constants |= {"taps": window.taps, "pieces": table}
-    stride = _stride_kind(window) if segments else 1
-    spec = conv_dense.DenseSpec(
-        rows, vectors, lanes, segments, stride, conv.epilogue, places is not None, source is not None
-    )
+    if segments:
+        constants |= {"taps": window.taps, "pieces": conv_dense.pieces(window, lanes, spec.vectors, segments)}
     if places is not None:
         constants["places"] = places
     panels, blocks = -(-pixels // spec.tile), -(-filters // rows)
     tasks = conv.images * conv.groups * panels
-    chunks = 1 if tasks >= 8 else min(blocks, -(-8 // tasks))
+    chunks = _chunks(tasks, blocks)
     chunk = -(-blocks // chunks)
     depth = channels * window.kernel[0] * window.kernel[1]
     words = window.words | {
@@ -260,23 +264,61 @@ def bind_dense(
             panels * conv.images * conv.groups, pieces=panels * conv.images * conv.channels,
         )  # fmt: skip
     return _bound(
-        "conv_dense", spec, lambda: conv_dense.render(spec), conv_dense.SLOTS, words, conv,
+        Code("conv_dense", spec, conv_dense.render), conv_dense.SLOTS, words, conv,
         4 * (depth * spec.tile + (channels * window.plane_size if segments else 0)), constants, made,
         conv.work < WORTH_A_TEAM,
     )  # fmt: skip
 
 
+def _plan_dense(conv: Conv, is_scattered: bool, is_produced: bool, choose: Choose) -> conv_dense.DenseSpec:
+    """The code for this machine, of a tile that ``choose`` takes of those that round alike."""
+    window, lanes = conv.window, host().width
+    pixels, filters = window.output[0] * window.output[1], conv.filters // conv.groups
+    depth = conv.images * conv.channels * window.kernel[0] * window.kernel[1]
+
+    def way(tile: tuple[int, int], more: int = 0) -> Way:
+        segments = 0 if window.is_plain else conv_dense.segments(window, lanes, tile[1]) + more
+        stride = 1 if window.is_plain else _stride_kind(window)
+        spec = conv_dense.DenseSpec(*tile, lanes, segments, stride, conv.epilogue, is_scattered, is_produced)
+        cost = depth * _dense_cost(filters, pixels, tile, lanes) * (1 + MORE_SEGMENTS * more)
+        if conv.work >= WORTH_A_TEAM:
+            tasks = conv.images * conv.groups * -(-pixels // spec.tile)
+            cost *= share(tasks * _chunks(tasks, -(-filters // tile[0])), thread_count())
+        return Way(cost, Code("conv_dense", spec, conv_dense.render))
+
+    best = dense_tile(filters, pixels, lanes)
+    tiles = _alike(best, DENSE_TILES[lanes >= 16])
+    more = (0,) if window.is_plain else (0, 1, 2)
+    found: conv_dense.DenseSpec = choose(way(best), lambda: [way(tile, m) for tile in tiles for m in more]).spec
+    return found
+
+
+def _chunks(tasks: int, blocks: int) -> int:
+    """Parts that the blocks of filters of a panel come in."""
+    return 1 if tasks >= 8 else min(blocks, -(-8 // tasks))
+
+
 def _bind_few(
-    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, source: Source | None
+    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, source: Source | None, choose: Choose
 ) -> BoundTemplate:
     """The kernel with filters in the lanes."""
     window, lanes = conv.window, host().width
     if conv.groups != 1:
         raise ArgumentError(f"a convolution of few pixels is in one group, not in {conv.groups}")
     pixels = window.output[0] * window.output[1]
-    rows, vectors = gemm.register_tile(pixels, conv.filters, lanes)
-    spec = conv_few.FewSpec(rows, vectors, lanes, conv.epilogue, source is not None)
     taps = window.kernel[0] * window.kernel[1]
+    best = gemm.register_tile(pixels, conv.filters, lanes)
+
+    def way(tile: tuple[int, int]) -> Way:
+        spec = conv_few.FewSpec(*tile, lanes, conv.epilogue, source is not None)
+        cost = conv.images * conv.channels * taps * gemm.tile_cost(pixels, conv.filters, tile, lanes)
+        if conv.work >= WORTH_A_TEAM:
+            cost *= share(-(-conv.filters // spec.tile), thread_count())
+        return Way(cost, Code("conv_few", spec, conv_few.render), tile[0])
+
+    spec: conv_few.FewSpec = choose(
+        way(best), lambda: [way(tile) for tile in _alike(best, gemm.TILES[lanes >= 16])]
+    ).spec
     words = {
         "images": conv.images, "channels": conv.channels, "filters": conv.filters, "area": window.height * window.width,
         "pixels": pixels, "tap_count": taps, "panels": -(-conv.filters // spec.tile),
@@ -284,14 +326,14 @@ def _bind_few(
     turned = kept(owner, ("few", spec.tile), lambda: conv_few.pack(weights, spec.tile))
     packed = {"weights": turned, "offsets": conv_few.offsets(window)}
     return _bound(
-        "conv_few", spec, lambda: conv_few.render(spec), conv_few.SLOTS, words, conv,
+        Code("conv_few", spec, conv_few.render), conv_few.SLOTS, words, conv,
         4 * pixels * taps * conv.channels, _constants(conv, bias) | packed,
         _images(conv, source, conv.channels, words["panels"]), conv.work < WORTH_A_TEAM or words["panels"] < 2,
     )  # fmt: skip
 
 
 def _bind_pixels(
-    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, source: Source | None
+    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, source: Source | None, choose: Choose
 ) -> BoundTemplate:
     """A 1x1 convolution as a product whose rows are pixels: no lane is idle in images of few pixels."""
     if not conv.window.is_plain or conv.groups != 1:
@@ -302,39 +344,49 @@ def _bind_pixels(
         pixels, conv.filters, conv.channels, (conv.channels * pixels, 0, 1, pixels), strides, r=strides,
         batch=conv.images, epilogue=conv.epilogue,
     )  # fmt: skip
-    matrix, tile = weights.reshape(conv.filters, conv.channels).T, gemm.plan(product).tile
+    spec = gemm.plan(product, "" if source is None else kind_of(product), choose)
+    matrix, tile = weights.reshape(conv.filters, conv.channels).T, spec.tile
     packed = kept(owner, ("pixels", tile), lambda: pack(matrix, tile))
-    return gemm.bind(product, matrix, bias, packed, source)
+    return gemm.bind(product, matrix, bias, packed, source, spec)
 
 
-def rows_tile(filters: int, kernel_y: int, height: int, width: int, lanes: int) -> tuple[int, int, int]:
-    """Filters, rows and vectors of a tile."""
+def _plan_rows(conv: Conv, is_produced: bool, choose: Choose) -> conv_rows.RowsSpec:
+    """The code for this machine: filters, rows and vectors of a tile. Sums round alike in all of them."""
+    window, lanes = conv.window, host().width
+    (height, width), kernel_y = window.output, window.kernel[0]
+    filters = conv.filters // conv.groups
     most, together = (20, min(filters, 4)) if lanes >= 16 else (8, min(filters, 2))
 
-    def cost(tile: tuple[int, int]) -> tuple[float, int]:
+    def cost(tile: tuple[int, int]) -> float:
         rows, vectors = tile
-        wide = vectors * lanes
-        work = -(-height // rows) * rows * -(-width // wide) * wide
+        work = _padded(height, rows) * _padded(width, vectors * lanes)
         # Vectors that lie on two cache lines take a turn each; then there is what each tile and each weight takes.
         reads = (rows + kernel_y - 1) / (rows * kernel_y * together)
-        return work * (max(0.5, reads) + 0.25 * reads + (2 / kernel_y + 0.5) / (rows * vectors)), rows
+        return work * (max(0.5, reads) + 0.25 * reads + (2 / kernel_y + 0.5) / (rows * vectors))
 
+    def way(tile: tuple[int, int]) -> Way:
+        spec = conv_rows.RowsSpec(
+            together, *tile, lanes, kernel_y, window.stride[0], window.dilation[0], _stride_kind(window),
+            conv.epilogue, is_produced,
+        )  # fmt: skip
+        return Way(depth * cost(tile), Code("conv_rows", spec, conv_rows.render))
+
+    depth = conv.images * conv.channels * filters * kernel_y * window.kernel[1]
     sums = most // together
-    rows, vectors = min(((r, v) for r in range(1, sums + 1) for v in range(1, sums // r + 1)), key=cost)
-    return together, rows, vectors
+    tiles = [(r, v) for r in range(1, sums + 1) for v in range(1, sums // r + 1)]
+    best = min(tiles, key=lambda tile: (cost(tile), tile[0]))
+    found: conv_rows.RowsSpec = choose(way(best), lambda: list(map(way, tiles))).spec
+    return found
 
 
 def _bind_rows(
-    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, source: Source | None
+    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, source: Source | None, choose: Choose
 ) -> BoundTemplate:
     window, lanes = conv.window, host().width
     height, width = window.output
     filters, channels = conv.filters // conv.groups, conv.channels // conv.groups
-    together, rows, vectors = rows_tile(filters, window.kernel[0], height, width, lanes)
-    spec = conv_rows.RowsSpec(
-        together, rows, vectors, lanes, window.kernel[0], window.stride[0], window.dilation[0], _stride_kind(window),
-        conv.epilogue, source is not None,
-    )  # fmt: skip
+    spec = _plan_rows(conv, source is not None, choose)
+    together, lanes = spec.filters, spec.lanes
     columns = window.taps[: window.kernel[1]]
 
     def pack() -> np.ndarray:
@@ -351,9 +403,9 @@ def _bind_rows(
         "bands": 1 if tasks >= 8 else min(height, -(-8 // tasks)), "blocks": -(-filters // together),
     }  # fmt: skip
     # A tile may begin near the end of the last row, and reads rows that there are not.
-    scratch = 4 * (channels * window.plane_size + rows * window.plane[1] + vectors * lanes)
+    scratch = 4 * (channels * window.plane_size + spec.rows * window.plane[1] + spec.vectors * lanes)
     return _bound(
-        "conv_rows", spec, lambda: conv_rows.render(spec), conv_rows.SLOTS, words, conv, scratch, constants,
+        Code("conv_rows", spec, conv_rows.render), conv_rows.SLOTS, words, conv, scratch, constants,
         _images(conv, source, 0, words["bands"]), conv.work < WORTH_A_TEAM,
     )  # fmt: skip
 
@@ -407,15 +459,32 @@ def winograd_cost(conv: Conv, m: int) -> float:
 
 
 def _bind_winograd(
-    conv: Conv, weights: np.ndarray, bias: np.ndarray | None, owner: np.ndarray, m: int, source: Source | None
+    conv: Conv,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+    owner: np.ndarray,
+    m: int,
+    source: Source | None,
+    choose: Choose,
 ) -> BoundTemplate:
     if not may_use_winograd(conv):
         raise ArgumentError(f"Winograd's algorithm is for 3x3 windows of stride 1, not {conv.window}")
     window, lanes = conv.window, host().width
     bands = _bands(conv, m, lanes, thread_count())
-    rows, vectors = bands.tile
-    spec = winograd.WinogradSpec(m, rows, vectors, lanes, conv.epilogue, source is not None)
     height, width = window.output
+    tiles = bands.rows * -(-width // m)
+    numbers = conv.images * bands.number * (m + 2) ** 2 * conv.channels
+
+    def way(tile: tuple[int, int]) -> Way:
+        spec = winograd.WinogradSpec(m, *tile, lanes, conv.epilogue, source is not None)
+        cost = numbers * _dense_cost(conv.filters, tiles, tile, lanes)
+        return Way(cost, Code("winograd", spec, winograd.render))
+
+    spec: winograd.WinogradSpec = choose(
+        way(bands.tile), lambda: [way(tile) for tile in _alike(bands.tile, DENSE_TILES[lanes >= 16])]
+    ).spec
+    rows = spec.rows
+    bands = bands._replace(tile=(rows, spec.vectors), padded=_padded(tiles, spec.tile))
     columns = -(-width // m)
     stride = bands.padded + lanes
     blocks = -(-conv.filters // rows)
@@ -435,13 +504,13 @@ def _bind_winograd(
     }  # fmt: skip
     packed = kept(owner, ("winograd", m, rows), lambda: winograd.pack(weights, m, rows))
     tables = {"lasts": winograd.lasts(columns, bands.padded // lanes, lanes)}
-    numbers = spec.side**2 * (words["slab_in"] + words["slab_out"]) + words["plane_size"] + m * m * stride + lanes
+    floats = spec.side**2 * (words["slab_in"] + words["slab_out"]) + words["plane_size"] + m * m * stride + lanes
     # Bands share two rows of pixels with their neighbours.
     parts = 1 + 2 / (m * bands.rows) if bands.number > 1 else 1
     made = _images(conv, source, 0, words["chunks"], parts)
     if made is not None:
         made = replace(made, calls=made.calls * bands.number)
     return _bound(
-        "winograd", spec, lambda: winograd.render(spec), winograd.SLOTS, words, conv, 4 * numbers,
+        Code("winograd", spec, winograd.render), winograd.SLOTS, words, conv, 4 * floats,
         _constants(conv, bias) | tables | {"weights": packed}, made, conv.work < WORTH_A_TEAM,
     )  # fmt: skip

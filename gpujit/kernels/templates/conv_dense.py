@@ -61,18 +61,30 @@ def pack(weights: np.ndarray, groups: int, rows: int) -> np.ndarray:
     return packed
 
 
-def pieces(window: Window, lanes: int, vectors: int) -> np.ndarray:
+def segments(window: Window, lanes: int, vectors: int) -> int:
+    """Pieces that a vector of pixels comes in, at most."""
+    width = window.output[1]
+    first = np.arange(_vectors(window, lanes, vectors)) * lanes
+    return int(((first + lanes - 1) // width - first // width).max()) + 1
+
+
+def _vectors(window: Window, lanes: int, vectors: int) -> int:
+    """Vectors of all panels."""
+    return -(-window.output[0] * window.output[1] // (lanes * vectors)) * vectors
+
+
+def pieces(window: Window, lanes: int, vectors: int, least: int = 1) -> np.ndarray:
     """int64 [panels * vectors, segments, 2]: where each piece of a vector of pixels lies, and the bits of its lanes.
 
-    The first piece is read without a mask.
+    The first piece is read without a mask. There are as many as the image needs, and at least ``least``.
     """
     height, width = window.output
     count = height * width
-    total = -(-count // (lanes * vectors)) * vectors
+    total = _vectors(window, lanes, vectors)
     pixel = np.arange(total * lanes).reshape(total, lanes)
     row, column = pixel // width, pixel % width
     first = row[:, :1]
-    most = int((row[:, -1:] - first).max()) + 1
+    most = max(int((row[:, -1:] - first).max()) + 1, least)
     table = np.zeros((total, most, 2), np.int64)
     lane = np.arange(lanes)
     for s in range(most):

@@ -51,17 +51,23 @@ def _shares(tiles: int, chunks: int, lots: int, splits: int, threads: int) -> tu
     return max(work) * threads / sum(work) - 1, sum(split != 0 for _, split in ends)
 
 
+def kind_of(gemm: Gemm) -> str:
+    """Whether what is made is "rows" or "columns" of the left matrix. Raises ArgumentError when it is neither."""
+    _, _, along_m, along_k = gemm.a
+    if along_k == 1 or gemm.k == 1:
+        return "rows"
+    if along_m == 1 or gemm.m == 1:
+        return "columns"
+    raise ArgumentError("neither rows nor columns of the matrix lie together")
+
+
 def production(gemm: Gemm, spec: GemmSpec, source: Source) -> Production:
     """How the source makes the left matrix of a product with this register tile.
 
     Raises ArgumentError with the reason why A is not made."""
     outer, inner, along_m, along_k = gemm.a
-    if along_k == 1 or gemm.k == 1:
-        kind, length, apart = "rows", gemm.k, along_m
-    elif along_m == 1 or gemm.m == 1:
-        kind, length, apart = "columns", gemm.m, along_k
-    else:
-        raise ArgumentError("neither rows nor columns of the matrix lie together")
+    kind = kind_of(gemm)
+    length, apart = (gemm.k, along_m) if kind == "rows" else (gemm.m, along_k)
     others = gemm.m if kind == "rows" else gemm.k
     groups = gemm.batch // gemm.inner
     if (apart != length and others > 1) or (groups > 1 and outer % length) or (gemm.inner > 1 and inner % length):

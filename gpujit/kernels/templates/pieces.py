@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from gpujit.kernels.target import host
 from gpujit.kernels.templates.body import TemplateBody, template
-from gpujit.kernels.templates.bound import BoundTemplate, template_address
+from gpujit.kernels.templates.bound import BoundTemplate, Code
 from gpujit.kernels.vector import Vector
 from gpujit.support.errors import ArgumentError
 
@@ -88,7 +88,7 @@ def bind(pieces: Sequence[Piece], arrays: int) -> BoundTemplate:
         raise ArgumentError(f"a piece is of none of {arrays} arrays, or has less than nothing in it")
     spec = PiecesSpec(arrays, host().width)
     return BoundTemplate(
-        template_address(("pieces", spec), lambda: render(spec)),
+        Code("pieces", spec, render),
         slots(arrays),
         {"pieces": len(pieces)},
         [*(f"x{k}" for k in range(arrays)), "out"],

@@ -14,7 +14,8 @@ from llvmlite import ir
 
 from gpujit.kernels.target import host
 from gpujit.kernels.templates.body import TemplateBody, template
-from gpujit.kernels.templates.bound import BoundTemplate, template_address
+from gpujit.kernels.templates.bound import BoundTemplate, Code
+from gpujit.kernels.templates.choice import Choose, Way, quickest
 from gpujit.kernels.templates.planes import SLOTS as PLANE_SLOTS
 from gpujit.kernels.templates.planes import Window, write_planes
 from gpujit.kernels.vector import Vector
@@ -105,18 +106,33 @@ class Pool(NamedTuple):
     divisor: int | None = None
 
 
-def bind(pool: Pool) -> BoundTemplate:
-    """The kernel to call with (x, out). Raises ArgumentError."""
+def _plan(pool: Pool, choose: Choose) -> PoolSpec:
+    window, lanes = pool.window, host().width
+    height, width = window.output
+
+    def way(rows: int, vectors: int) -> Way:
+        spec = PoolSpec(pool.kind, rows, vectors, lanes, window.stride[1] if window.stride[1] <= 2 else 0)
+        cost = work * -(-height // rows) * rows * -(-width // (vectors * lanes)) * vectors * (1 + 2 / (rows * vectors))
+        return Way(cost, Code("pool", spec, render), rows * vectors)
+
+    work = pool.images * window.kernel[0] * window.kernel[1] * lanes
+    vectors = min(-(-width // lanes), 4)
+    found: PoolSpec = choose(
+        way(max(1, min(8 // vectors, height)), vectors),
+        lambda: [way(rows, v) for v in range(1, 5) for rows in range(1, 8 // v + 1)],
+    ).spec
+    return found
+
+
+def bind(pool: Pool, choose: Choose = quickest) -> BoundTemplate:
+    """The kernel to call with (x, out); ``choose``: which of the tiles. Raises ArgumentError."""
     window, lanes = pool.window, host().width
     height, width = window.output
     if pool.kind not in KINDS:
         raise ArgumentError(f"pooling by {pool.kind!r}: there are {', '.join(KINDS)}")
     if min(pool.images, height, width) < 1:
         raise ArgumentError(f"pooling with a result of {window.output} pixels has nothing to compute")
-    wide = -(-width // lanes)
-    vectors = min(wide, 4)
-    rows = max(1, min(8 // vectors, height))
-    spec = PoolSpec(pool.kind, rows, vectors, lanes, window.stride[1] if window.stride[1] <= 2 else 0)
+    spec = _plan(pool, choose)
     words = window.words | {
         "images": pool.images, "tap_count": window.kernel[0] * window.kernel[1], "out_rows": height,
         "out_columns": width,
@@ -125,11 +141,11 @@ def bind(pool: Pool) -> BoundTemplate:
     if pool.kind == "mean":
         constants["scales"] = scales(pool)
     return BoundTemplate(
-        template_address(("pool", spec), lambda: render(spec)),
+        Code("pool", spec, render),
         SLOTS,
         words,
         ("x", "out"),
-        scratch_bytes=4 * (window.plane_size + vectors * lanes),
+        scratch_bytes=4 * (window.plane_size + spec.vectors * lanes),
         constants=constants,
         is_small=pool.images * height * width * words["tap_count"] < WORTH_A_TEAM,
     )
@@ -231,7 +247,7 @@ def bind_adaptive(kind: str, images: int, size: tuple[int, int], output: tuple[i
         "images": images, "height": size[0], "width": size[1], "out_rows": output[0], "out_columns": output[1],
     }  # fmt: skip
     return BoundTemplate(
-        template_address(("adaptive", spec), lambda: render_adaptive(spec)),
+        Code("adaptive", spec, render_adaptive),
         ADAPTIVE_SLOTS,
         words,
         ("x", "out"),

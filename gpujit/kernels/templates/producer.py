@@ -104,17 +104,18 @@ class Producer:
         return _lines(8 * len(self.call.words)) + _lines(self.call.words[nest.slots["scratch_bytes"]])
 
     def words(self, at: int) -> dict[str, int]:
-        """The words, for a thread's memory that begins ``at`` bytes behind its scratch memory.
-
-        Raises NotRendered, InternalError when there is no kernel.
-        """
+        """The words but the kernel's address, for memory that begins ``at`` bytes behind a thread's scratch memory."""
         nest = self.call.nest
         own = dict(zip(self.slots[len(SLOTS) :], self.call.words, strict=True))
         return own | {
-            "producer": supply.address(nest), "producer_words": len(self.call.words),
+            "producer_words": len(self.call.words),
             "producer_out": nest.slots["outputs"], "producer_at": _lines(at), "producer_room": self._room,
             "producer_lot": self.lot,
         }  # fmt: skip
+
+    def address(self) -> int:
+        """The address of the kernel. Raises NotRendered, InternalError when there is none."""
+        return supply.address(self.call.nest)
 
 
 def _lines(size: int) -> int:

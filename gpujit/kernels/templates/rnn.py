@@ -15,7 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gpujit.kernels.target import host
-from gpujit.kernels.templates.bound import BoundTemplate, aligned, template_address
+from gpujit.kernels.templates.body import parts_of_sum
+from gpujit.kernels.templates.bound import BoundTemplate, Code, aligned
+from gpujit.kernels.templates.choice import Choose, Way, quickest
 from gpujit.kernels.templates.rnn_code import (
     BIAS,
     DEPTH,
@@ -123,10 +125,10 @@ def _panels(kind: str, w: np.ndarray, lanes: int) -> np.ndarray:
 # Choice ---------------------------------------------------------------------------------------------------------------
 
 
-def plan(rnn: Rnn, threads: int = 1) -> RnnSpec:
+def plan(rnn: Rnn, threads: int = 1, choose: Choose = quickest) -> RnnSpec:
     """The register tiles for this machine, and how a team divides the work.
 
-    Raises ArgumentError for an impossible layer.
+    ``choose``: which of the tiles that round alike. Raises ArgumentError for an impossible layer.
     """
     if rnn.kind not in GATES:
         raise ArgumentError(f"a recurrent layer {rnn.kind!r}: there are {', '.join(GATES)}")
@@ -148,7 +150,35 @@ def plan(rnn: Rnn, threads: int = 1) -> RnnSpec:
         and rnn.batch * GATES[rnn.kind] * rnn.size * rnn.size >= WORTH_A_ROUND
         and rnn.steps * rnn.layers * rnn.directions <= MOST_ROUNDS
     )
-    return RnnSpec(rnn.kind, _even(total, most), rows, lanes, rnn.y is not None, is_divided)
+    spec = RnnSpec(rnn.kind, _even(total, most), rows, lanes, rnn.y is not None, is_divided)
+    found: RnnSpec = choose(_way(rnn, spec), lambda: _ways(rnn, spec, most)).spec
+    return found
+
+
+def _ways(rnn: Rnn, best: RnnSpec, most: int) -> list[Way]:
+    """All code that rounds as the best does."""
+    gates = GATES[rnn.kind]
+
+    def alike(rows: int) -> list[int]:
+        return [n for n in range(1, most + 1) if parts_of_sum(n * gates) == parts_of_sum(rows * gates)]
+
+    return [
+        _way(rnn, best._replace(rows=rows, batch_rows=batch_rows))
+        for rows in alike(best.rows)
+        for batch_rows in alike(best.batch_rows)
+    ]
+
+
+def _way(rnn: Rnn, spec: RnnSpec) -> Way:
+    """The code with what it takes for the rows of the inputs' product and of the hidden state's."""
+
+    def computed(count: int, rows: int) -> int:
+        # A row alone waits for the weights as long as two would.
+        return -(-count // rows) * max(rows, 2)
+
+    rows = computed(rnn.steps * rnn.batch, spec.rows) + rnn.steps * computed(rnn.batch, spec.batch_rows)
+    work = rows * rnn.layers * rnn.directions * GATES[rnn.kind] * rnn.size**2
+    return Way(work, Code("rnn", spec, render), spec.rows + spec.batch_rows)
 
 
 def _even(total: int, most: int) -> int:
@@ -157,15 +187,19 @@ def _even(total: int, most: int) -> int:
 
 
 def bind(
-    rnn: Rnn, layers: Sequence[Layer], packed: tuple[np.ndarray, np.ndarray] | None = None, threads: int = 1
+    rnn: Rnn,
+    layers: Sequence[Layer],
+    packed: tuple[np.ndarray, np.ndarray] | None = None,
+    threads: int = 1,
+    choose: Choose = quickest,
 ) -> BoundTemplate:
     """The kernel to call with (x, h0, c0, y, hn, cn): without c0 and cn for a GRU, without y when it is not wanted.
 
     ``layers`` are directions within layers; ``packed`` is what ``pack`` made of them, when somebody has it. ``hn`` and
-    ``cn`` are contiguous [layers * directions, batch, size]. ``threads`` will run it, more or fewer can. Raises
-    ArgumentError.
+    ``cn`` are contiguous [layers * directions, batch, size]. ``threads`` will run it, more or fewer can. For
+    ``choose`` see ``plan``. Raises ArgumentError.
     """
-    spec = plan(rnn, threads)
+    spec = plan(rnn, threads, choose)
     gates, size = GATES[rnn.kind], rnn.size
     if len(layers) != rnn.layers * rnn.directions:
         raise ArgumentError(f"{len(layers)} layers' directions were given, {rnn.layers * rnn.directions} described")
@@ -194,7 +228,7 @@ def bind(
     arrays = ["x", "h0", *(["c0"] if is_lstm else []), *(["y"] if rnn.y is not None else []), "hn"]
     work = rnn.steps * rnn.batch * sum(layer.w_ih.size + layer.w_hh.size for layer in layers)
     return BoundTemplate(
-        template_address(("rnn", spec), lambda: render(spec)),
+        Code("rnn", spec, render),
         SLOTS,
         words,
         [*arrays, *(["cn"] if is_lstm else [])],

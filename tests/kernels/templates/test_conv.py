@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpujit.kernels.templates.conv import Conv, bind, choose
+from gpujit.kernels.templates.conv import Conv, bind, method_of
 from gpujit.kernels.templates.epilogue import Epilogue
 from gpujit.kernels.templates.planes import Window
 from gpujit.support.config import config
@@ -179,7 +179,7 @@ def test_which_method_is_chosen() -> None:
     def chosen(channels: int, size: int, filters: int, kernel: int, stride: int = 1, groups: int = 1) -> str:
         window = Window(size, size, (kernel, kernel), (stride, stride), (kernel // 2, kernel // 2))
         with config(simd_width=16):
-            return choose(Conv(1, channels, filters, window, groups))
+            return method_of(Conv(1, channels, filters, window, groups))
 
     assert chosen(96, 28, 96, 5, 2, 96) == "rows"
     assert chosen(128, 28, 128, 3, 1, 32) == "rows"
@@ -206,9 +206,9 @@ def test_what_cannot_be_computed_is_refused() -> None:
 
 def test_few_pixels_have_their_filters_in_the_lanes() -> None:
     with config(simd_width=8):
-        assert choose(Conv(1, 128, 64, Window(1, 4, (1, 3), (1, 2), (0, 1)))) == "few"
-        assert choose(Conv(1, 128, 64, Window(1, 40, (1, 3), (1, 2), (0, 1)))) == "dense"
-        assert choose(Conv(1, 128, 64, Window(1, 4, (1, 3), (1, 2), (0, 1)), 2)) == "dense"
+        assert method_of(Conv(1, 128, 64, Window(1, 4, (1, 3), (1, 2), (0, 1)))) == "few"
+        assert method_of(Conv(1, 128, 64, Window(1, 40, (1, 3), (1, 2), (0, 1)))) == "dense"
+        assert method_of(Conv(1, 128, 64, Window(1, 4, (1, 3), (1, 2), (0, 1)), 2)) == "dense"
         for images in (1, 3):
             conv = Conv(images, 19, 37, Window(5, 5, (3, 3), (2, 2), (1, 1)), 1, Epilogue(True, True, "relu", True))
             check(conv, "few", alone=False)
