@@ -23,7 +23,7 @@ class PlanStats:
         padded: calls whose inputs were padded to a bucket.
         rows: how many rows that added in all.
         fitting: calls whose inputs had the sizes of a bucket, or no rows.
-        beyond: calls with a size above all buckets.
+        alone: calls with a size above all buckets, or one that cannot be padded.
     """
 
     hits: int = 0
@@ -39,7 +39,7 @@ class PlanStats:
     padded: int = 0
     rows: int = 0
     fitting: int = 0
-    beyond: int = 0
+    alone: int = 0
 
     def __add__(self, other: PlanStats) -> PlanStats:
         """Both together."""
@@ -48,10 +48,10 @@ class PlanStats:
     def __str__(self) -> str:
         buckets = (
             f"; {self.padded} calls were padded to a bucket by {self.rows} rows, {self.fitting} fitted one, "
-            f"{self.beyond} were above the largest"
+            f"{self.alone} had sizes with plans of their own"
         )
         return (
             f"{self.kept} plans ({self.made} made, {self.dropped} dropped, {self.pending} being made); "
             f"{self.hits} calls found one, {self.interpreted} were interpreted; {self.memory:,} bytes of arenas"
-            f"{buckets if self.padded + self.fitting + self.beyond else ''}"
+            f"{buckets if self.padded + self.fitting + self.alone else ''}"
         )

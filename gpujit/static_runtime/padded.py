@@ -7,6 +7,7 @@ without. A size above all buckets, and one of 0, has a plan of its own.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,8 @@ from gpujit.runtime.stats import PlanStats
 from gpujit.static_runtime.buckets import Bucket
 from gpujit.support.config import config
 from gpujit.support.errors import GpujitError, InternalError, PaddingError
+
+log = logging.getLogger("gpujit.plan")
 
 # Kinds of inputs whose fit is kept, specialised graphs, and kinds of buffers.
 MAX_FITS, MAX_GRAPHS, MAX_BUFFERS = 1024, 16, 16
@@ -53,16 +56,18 @@ class _Fit:
         changes: none for those that run as they are.
         relations: how results contain those without the padding, for dims that grow one after the other.
         guards: what the proofs assume of attributes.
-        is_beyond: whether a size is above all buckets.
+        is_alone: whether they have a plan of their own: for a size above all buckets, or where padding fails.
         fault: why they cannot be padded.
+        note: what to say of them.
         is_checked: whether the results were compared with those without padding.
     """
 
     changes: tuple[Change, ...] = ()
     relations: tuple[Relation, ...] = ()
     guards: tuple[Guard, ...] = ()
-    is_beyond: bool = False
+    is_alone: bool = False
     fault: PaddingError | None = None
+    note: str = ""
     is_checked: bool = False
 
 
@@ -81,15 +86,28 @@ class PaddedExecutor(Executor):
         self._graphs: OrderedDict[Any, tuple[Graph, tuple[Guard, ...]]] = OrderedDict()
         self._buffers: dict[Any, list[np.ndarray]] = {}
         self._proving = threading.Lock()
-        self._padded = self._fitting = self._beyond = self._rows = 0
+        self._padded = self._fitting = self._alone = self._rows = 0
 
     def __call__(self, values: list[Any], out: Targets | None = None) -> Any:
         """The function's result; inputs are padded and results cut. Raises PaddingError where that is not proven."""
         given, finish = self.fitted(values)
         if finish is None:
             return super().__call__(values, out)
-        result = finish(super().__call__(given))
+        try:
+            result = super().__call__(given)
+        except GpujitError as fault:
+            # Either it fails without padding too, and says so of the inputs themselves, or it must do without.
+            result = super().__call__(values, out)
+            self._run_alone(values, fault)
+            return result
+        result = finish(result)
         return result if out is None else put(result, out)
+
+    def _run_alone(self, values: list[Any], fault: GpujitError) -> None:
+        """Note that inputs of this kind run as they are from now on."""
+        message = f"{self.function.name} runs without padding what fails with it: {fault.message}"
+        log.warning(message)
+        self._fits[key_of_values(values[self._first :])] = _Fit(is_alone=True, note=message)
 
     def fitted(self, values: list[Any]) -> tuple[list[Any], Callable[[Any], Any] | None]:
         """Values of a bucket's sizes, and what cuts a result for them; or the given ones, and None."""
@@ -104,8 +122,8 @@ class PaddedExecutor(Executor):
             # One for each call: tracebacks grow.
             raise PaddingError(fit.fault.message, where=fit.fault.where)
         if not fit.changes:
-            self._fitting += not fit.is_beyond
-            self._beyond += fit.is_beyond
+            self._fitting += not fit.is_alone
+            self._alone += fit.is_alone
             return values, None
         self._padded += 1
         self._rows += sum(c.padded - c.kept for c in fit.changes)
@@ -187,7 +205,7 @@ class PaddedExecutor(Executor):
             if bucket.holding(size) == size and size - 1 > max(bucket.below(size), 1):
                 smaller.append(Change(bucket.position, dim, size - 1, size, bucket))
         if not smaller or is_beyond:
-            return _Fit(is_beyond=is_beyond)
+            return _Fit(is_alone=is_beyond)
         shapes = self._shapes(values)
         for change in smaller:
             shapes[change.position][change.dim] = change.kept
@@ -259,9 +277,10 @@ class PaddedExecutor(Executor):
         named = "; ".join(str(replace(b, position=b.position - self._first)) for b in self.buckets)
         counts = (
             f"{self.function.name} pads {named}: {self._padded} calls were padded by {self._rows} rows in all, "
-            f"{self._fitting} fitted, {self._beyond} were above the largest size"
+            f"{self._fitting} fitted, {self._alone} had sizes with plans of their own"
         )
-        faults = [f.fault.message for f in list(self._fits.values()) if f.fault is not None]
+        faults = [f.note if f.fault is None else f.fault.message for f in list(self._fits.values())]
+        faults = list(dict.fromkeys(filter(None, faults)))
         return "\n".join([counts, *faults]) + "\n\n" + super().explain()
 
     def stats(self) -> PlanStats:
@@ -274,7 +293,7 @@ class PaddedExecutor(Executor):
             padded=self._padded,
             rows=self._rows,
             fitting=self._fitting,
-            beyond=self._beyond,
+            alone=self._alone,
         )
 
 

@@ -141,22 +141,20 @@ def summed_products(call: Call) -> Relation:
 
 @rule("scaled_dot_product_attention")
 def attention(call: Call) -> Relation:
-    """Each of a batch, and each query, by itself; keys too, where no query sees those behind its own place."""
+    """Each of a batch, and each query, by itself.
+
+    Not keys, even where no query sees those behind its own place: a weight of zero times NaN or infinity is NaN.
+    """
     if call.value("dropout_p") != 0:
         raise Mixes("it drops numbers at random")
     ranks = {n: len(call.shape(n)) for n in ("query", "key", "value")}
     rank = len(call.result()[0])
     dims = {n: call.dim(n) for n in ranks}
     mask = call.dim("attn_mask")
-    is_causal = call.value("is_causal")
     if any(dims[n] == ranks[n] - 1 for n in ranks):
         raise Mixes(CONTRACTS)
-    along_keys = [n for n in ("key", "value") if dims[n] == ranks[n] - 2]
-    if along_keys:
-        is_proven = is_causal and len(along_keys) == 2 and dims["query"] == ranks["query"] - 2
-        if not is_proven or call.has("attn_mask"):
-            raise Mixes("every query sees all keys, those of the padding among them")
-        return Prefix(rank - 2)
+    if any(dims[n] == ranks[n] - 2 for n in ("key", "value")):
+        raise Mixes("every query sees all keys, those of the padding among them")
     if call.value("enable_gqa") and rank - 3 in [broadcast(dims[n], ranks[n], rank) for n in ranks]:
         raise Mixes("it shares keys between heads, along which the padding lies")
     found = [broadcast(dims[n], ranks[n], rank) for n in ranks]

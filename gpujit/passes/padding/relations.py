@@ -105,9 +105,13 @@ class Call:
         if index >= len(self.kept.inputs):
             return self.op.schema.arguments[index].default
         value = self.kept.inputs[index]
-        if not value.is_constant or not isinstance(self.relations[index], Same):
-            raise Mixes(f"its argument {name} is not known beforehand")
-        return value.constant()
+        if is_same(self.relations[index]):
+            if value.is_constant:
+                return value.constant()
+            parts = value.node.inputs
+            if value.node.kind == "prim::ListConstruct" and all(v.is_constant for v in parts):
+                return [v.constant() for v in parts]
+        raise Mixes(f"its argument {name} is not known beforehand")
 
     def has(self, name: str) -> bool:
         """Whether an argument is given, and not None."""
