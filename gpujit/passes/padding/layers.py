@@ -66,6 +66,20 @@ def of_batch(call: Call) -> Relation:
     return Prefix(0)
 
 
+@rule("affine_grid_generator", shapes=("size",))
+def grid_of(call: Call) -> Relation:
+    """A grid for each matrix."""
+    return call["theta"]
+
+
+@rule("stft")
+def spectra(call: Call) -> Relation:
+    """Each signal of a batch by itself."""
+    if any(a.name == "window" for a in call.op.schema.arguments):
+        call.need_same("window")
+    return _leading(call, "self", 1)
+
+
 @rule(
     *(f"upsample_{kind}" for kind in (
         "nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d")),

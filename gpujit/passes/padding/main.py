@@ -17,7 +17,7 @@ import numpy as np
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.types import ListType, TensorType
 from gpujit.passes import pipeline
-from gpujit.passes.analysis.effects import entry_of, has_effect, is_deterministic
+from gpujit.passes.analysis.effects import entry_of, has_effect, has_own_effect, inner_nodes, is_deterministic
 from gpujit.passes.containers import lower_containers
 from gpujit.passes.dce import eliminate_dead_code
 from gpujit.passes.infer.main import infer_types_pass
@@ -166,7 +166,8 @@ class _Comparison:
             raise PaddingError(self.other_program(kept, padded), where=place_of(kept or padded))
         given = [self.relation(a, b) for a, b in zip(kept.inputs, padded.inputs, strict=True)]
         if has_effect(kept) or not is_deterministic(kept):
-            raise PaddingError(f"{kept.kind} {_effect_of(kept)}, which padding would change", where=place_of(kept))
+            acting = next((n for n in (kept, *inner_nodes(kept)) if _acts(n)), kept)
+            raise PaddingError(f"{acting.kind} {_effect_of(acting)}, which padding would change", where=place_of(acting))
         found = self.results(kept, padded, given)
         for a, b, relation in zip(kept.outputs, padded.outputs, found, strict=True):
             self.bind(a, b, relation, kept if not all(map(is_same, given)) else None)
@@ -264,10 +265,16 @@ def equal(a: Any, b: Any) -> bool:
         return False
 
 
+def _acts(node: Node) -> bool:
+    return has_own_effect(node) or (entry_of(node) is not None and not node.blocks and not is_deterministic(node))
+
+
 def _effect_of(node: Node) -> str:
     op = entry_of(node)
     if not is_deterministic(node):
         return "draws random numbers"
+    if node.kind == "prim::RaiseException":
+        return "raises, depending on numbers"
     if node.kind == "prim::SetAttr":
         return "writes an attribute"
     if op is not None and op.schema.is_mutable:

@@ -172,14 +172,15 @@ def unbound(call: Call) -> Relation:
     "chunk", "split.Tensor", "split.sizes", "split", "split_with_sizes", "tensor_split.sections",
     "tensor_split.indices", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "split_copy",
     "split_with_sizes_copy", "flip", "roll", "sort", "argsort", "topk", "cummax", "cummin", "logcumsumexp", "glu",
-    "unfold", "diff",
+    "unfold", "diff", "fft_fft", "fft_ifft", "fft_rfft", "fft_irfft", "fft_hfft", "fft_ihfft", "fft_fft2", "fft_ifft2",
+    "fft_rfft2", "fft_irfft2", "fft_fftn", "fft_ifftn", "fft_rfftn", "fft_irfftn", "fft_fftshift", "fft_ifftshift",
 )  # fmt: skip
 def within_dims(call: Call) -> Relation:
     """Each row along the named dims by itself; the number of dims stays."""
     dim, rank = call.dim("self"), len(call.shape("self"))
     names = [a.name for a in call.op.schema.arguments]
     name = next(n for n in ("dim", "dims", "dimension") if n in names)
-    at = call.axes(name, rank) if call.value(name) != [] else list(range(rank))
+    at = call.axes(name, rank) if call.value(name) not in ([], None) else list(range(rank))
     if call.op.name == "aten::diff":
         call.need_same("prepend", "append")
     along(dim, "works along", at)
