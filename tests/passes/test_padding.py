@@ -374,8 +374,22 @@ def test_programs_that_ask_for_the_size_are_refused(body: str) -> None:
 def test_branches_on_what_is_padded_are_refused() -> None:
     body = "y = x\nif bool(x.sum() > 0):\n    y = x + 1\nreturn y"
     refused(program(body, 1), X2, "computes over dim 0|branch or loop")
-    body = "y = x\nif bool(x[0, 0] > 0):\n    y = x + 1\nreturn y"
-    refused(program(body, 1), X2, "prim::If: it is a branch or loop at run time")
+    body = "y = x\nif bool(x[2, 0] > x[-1, 0]):\n    y = x + 1\nreturn y"
+    refused(program(body, 1), X2, "aten::select: it counts from the end|prim::If: it is a branch")
+    body = "y = x\nwhile bool(y[0, 0] < 5):\n    y = y + 1\nreturn y"
+    refused(program(body, 1), X2, "prim::Loop: it is a branch or loop at run time")
+    body = "y = x\nif bool(x[0, 0] > 0):\n    y = x.sum(0, True).expand_as(x)\nreturn y"
+    refused(program(body, 1), X2, "aten::sum: it computes over dim 0")
+    body = "y = x\nif bool(x[0, 0] > 0):\n    y = x.t()\nreturn y"
+    refused(program(body, 1), X2, "prim::If: its branches are padded along different dims")
+
+
+def test_branches_on_what_is_kept_stay() -> None:
+    body = "y = x\nif bool(x[0, 0] > 0):\n    y = torch.relu(x) + 1\nreturn y"
+    for seed in range(4):
+        assert proven(program(body, 1), X2, seed=seed) == Prefix(0, KEPT)
+    body = "y = x * 2\nif x is y:\n    y = x + 1\nelse:\n    y = x - 1\nreturn y"
+    assert proven(program(body, 1), X2) == Prefix(0, KEPT)
 
 
 def test_the_place_of_a_refusal_is_told() -> None:

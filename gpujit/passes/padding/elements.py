@@ -7,7 +7,13 @@ from typing import Any
 
 from gpujit.ir.types import TensorType
 from gpujit.ops.rows import Rows
-from gpujit.passes.padding.relations import SAME, Call, Entry, Mixes, Prefix, Relation, along, is_same, shape_of
+from gpujit.passes.padding.relations import SAME, Call, Entry, Mixes, Prefix, Relation, along, is_same, rule, shape_of
+
+
+@rule("__is__", "__isnot__", shapes=("self", "obj"))
+def identity(call: Call) -> Relation:
+    """Which objects are one does not depend on what is in them."""
+    return SAME
 
 
 def elementwise(call: Call, aligned: Sequence[str] = ()) -> Relation:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.ir.graph import Graph, Node, Value
+from gpujit.ir.graph import Block, Graph, Node, Value
 from gpujit.ir.types import ListType, TensorType
 from gpujit.passes import pipeline
 from gpujit.passes.analysis.effects import entry_of, has_effect, has_own_effect, inner_nodes, is_deterministic
@@ -85,9 +85,7 @@ def prove(kept: Graph, padded: Graph, longer: Mapping[int, int], sizes: Sizes) -
     comparison = _Comparison(kept, padded, sizes)
     for i, (a, b) in enumerate(zip(kept.inputs, padded.inputs, strict=True)):
         comparison.bind(a, b, Prefix(longer[i]) if i in longer else SAME, None)
-    nodes = [[n for n in g.nodes if n.kind != "prim::Constant"] for g in (kept, padded)]
-    for one, other in zip_longest(*nodes):
-        comparison.node(one, other)
+    comparison.block(kept.block, padded.block)
     found = []
     for a, b in zip(kept.outputs, padded.outputs, strict=True):
         relation = comparison.relation(a, b)
@@ -159,6 +157,12 @@ class _Comparison:
         times = kept // self.sizes.kept
         return times > 0 and (kept, padded) == (times * self.sizes.kept, times * self.sizes.padded)
 
+    def block(self, kept: Block, padded: Block) -> None:
+        """Note what the nodes of two blocks make of what they read."""
+        nodes = [[n for n in b.nodes if n.kind != "prim::Constant"] for b in (kept, padded)]
+        for one, other in zip_longest(*nodes):
+            self.node(one, other)
+
     def node(self, kept: Node | None, padded: Node | None) -> None:
         """Note what one node makes of what it reads."""
         is_one = kept is not None and padded is not None and _is_same_node(kept, padded)
@@ -194,8 +198,10 @@ class _Comparison:
 
     def by_rule(self, kept: Node, padded: Node, given: Sequence[Relation]) -> Sequence[Relation]:
         count = len(kept.outputs)
+        if kept.kind == "prim::If" and is_same(given[0]):
+            return self.by_branches(kept, padded)
         if kept.blocks:
-            raise Mixes("it is a branch or loop at run time, which may read what is padded")
+            raise Mixes("it is a branch or loop at run time, which may depend on what is padded")
         if all(map(is_same, given)):
             return [SAME] * count
         op = entry_of(kept)
@@ -221,6 +227,28 @@ class _Comparison:
             is_cast = getattr(kept.inputs[0].type, "dtype", None) != getattr(kept.outputs[0].type, "dtype", None)
             found = replace(found, below=0 if is_cast else given[0].below)
         return found if isinstance(found, tuple) else [found] * count
+
+
+    def by_branches(self, kept: Node, padded: Node) -> Sequence[Relation]:
+        """What both branches agree on, of which one is taken with and without padding."""
+        found = []
+        for a, b in zip(kept.blocks, padded.blocks, strict=True):
+            self.block(a, b)
+            found.append([self.relation(v, w) for v, w in zip(a.returns, b.returns, strict=True)])
+        return [self.joined(kept, one, other) for one, other in zip(*found, strict=True)]
+
+    def joined(self, node: Node, one: Relation, other: Relation) -> Relation:
+        """A relation that two results have in common."""
+        for relation in (one, other):
+            if isinstance(relation, (Mixed, Differs)):
+                return relation
+        if isinstance(one, Prefix) and isinstance(other, Prefix) and one.dim == other.dim:
+            return Prefix(one.dim)
+        if is_same(one) and is_same(other):
+            return SAME
+        if isinstance(one, Parts) and isinstance(other, Parts) and len(one.items) == len(other.items):
+            return Parts(tuple(self.joined(node, a, b) for a, b in zip(one.items, other.items, strict=True)))
+        return Mixed(f"{node.kind}: its branches are padded along different dims", place_of(node))
 
 
 def _sized(given: Sequence[Relation]) -> str | None:
