@@ -130,6 +130,9 @@ RIGHT: list[tuple[str, Shapes, int | None]] = [
     ("x.flatten(1)", T3, 1),
     ("x.view(2, x.size(1) * 2, 2)", T3, 1),
     ("x.unflatten(1, [2, 2])", X2, 0),
+    ("torch.relu(x.transpose(0, 1).reshape(-1, 4)).view(5, x.size(0), 4)", X3, 1),
+    ("(x.transpose(0, 1).reshape(-1, 4) @ y).view(5, -1, 3).transpose(0, 1)", [(N, 5, 4), (4, 3)], 0),
+    ("torch.softmax(x.permute(2, 1, 0).flatten() .view(4, -1, x.size(0)), 1).reshape(2, 2, 5, -1).sum(0)", X3, 2),
     ("x[:, 1:3]", X2, 0),
     ("x[:, -1]", X3, 0),
     ("x[:, ::2]", X2, 0),
@@ -337,8 +340,12 @@ WRONG: list[tuple[str, Shapes, str]] = [
     ("torch.nn.functional.scaled_dot_product_attention(x, x, x, y, is_causal=False)", [(2, N, 4), (1,)], "every query"),
     ("torch.cat([x, x], 0)", X2, "aten::cat: it joins dim 0"),
     ("torch.cat([x, y], 0)", [(N, 4), (2, 4)], "aten::cat: it puts what is padded beside what is not"),
-    ("x.transpose(0, 1).reshape(-1)", X2, "aten::reshape: it joins dim 1, along which the padding lies"),
-    ("x.transpose(0, 1).reshape(2, 2, -1).reshape(2, -1)", X2, "aten::reshape: it joins dim 2"),
+    ("x.transpose(0, 1).reshape(-1)", X2, "it returns a tensor whose dim 0 joins the padded dim with those before it"),
+    ("x.transpose(0, 1).reshape(-1)[:2]", X2, "aten::slice: it is not known to keep rows apart"),
+    ("x.transpose(0, 1).reshape(-1).tril()", [(N, 4, 2)], "aten::tril: it is not known to keep rows apart"),
+    ("x.transpose(0, 1).reshape(-1).sum(0)", X2, "aten::sum: it computes over dim 0"),
+    ("x.t().reshape(-1) + x.reshape(-1)", X2, "aten::add: it is not known to keep rows apart"),
+    ("x.t().reshape(8, -1)", [(N, 4)], "aten::reshape: "),
     ("x.repeat(2, 1)", X2, "aten::repeat: it repeats dim 0"),
     ("torch.nn.functional.pad(x, [0, 0, 1, 0])", X2, "aten::.*pad.*: it puts elements beside dim 0"),
     ("torch.nonzero(x)", X2, "aten::nonzero: no rule says"),
@@ -347,7 +354,7 @@ WRONG: list[tuple[str, Shapes, str]] = [
     ("torch.histc(x)", X2, "no rule says which of its results the padding leaves as they are"),
     ("torch.fft_fft(x, None, 0)", X2, "aten::fft_fft: it works along dim 0"),
     ("torch.affine_grid_generator(x, [2, 1, 3, 3], False)", [(N, 2, 3)], "aten::affine_grid_generator: "),
-    ("x.view(2, -1)", [(N, 2)], "aten::view: it joins|aten::view: it splits|another"),
+    ("x.view(2, -1)", [(N, 2)], "aten::view: it takes dim 0 apart, along which the padding lies"),
 ]  # fmt: skip
 
 
@@ -421,6 +428,7 @@ STEPS = (
     "{0}.chunk(2, -1)[1]", "{0}.repeat_interleave(2, 0)", "{0}[torch.arange({1}.size(0))]", "{0}.std(-1)",
     "{0}.masked_fill({0} > 1, 0.0)", "{0}.roll(1, 0)", "{0}.unfold(-1, 2, 1)", "{0}.gather(0, {1}.argsort(0))",
     "{0}.gather(-1, {1}.argsort(-1))", "torch.einsum('ij,kj->ik', [{0}, {1}])", "{0}.view(-1)", "{0}.t()",
+    "{0}.transpose(0, 1).reshape(-1)", "{0}.transpose(0, 1).flatten(0, 1)", "{0}.reshape(4, -1)", "{0}.view(-1, 4).t()",
 )  # fmt: skip
 FIRST = [[(N, 4), (N, 4)], [(N, 4), (4,)], [(4, N), (4, 4)], [(2, N, 4), (2, 4)], [(N, 2, 2), (2, 2)], [(N, 4), (5, 4)]]
 

@@ -73,7 +73,7 @@ def of_entry(call: Call) -> Entry | None:
     op = call.op
     if isinstance(op.scalar, Rows):
         rows = op.scalar
-        return Entry(lambda c: by_rows(c, rows), frozenset())
+        return Entry(lambda c: by_rows(c, rows), rows=True)
     if op.kind == "pointwise":
-        return Entry(elementwise, frozenset())
+        return Entry(elementwise, rows=True)
     return None

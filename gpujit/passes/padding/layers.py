@@ -133,7 +133,7 @@ def group_normed(call: Call) -> Relation:
     return SAME if dim is None else Prefix(dim)
 
 
-@rule("native_layer_norm")
+@rule("native_layer_norm", rows=True)
 def layer_normed(call: Call) -> Relation:
     """Each row along the last dims by itself; mean and deviation have those as dims of size 1."""
     call.need_same("weight", "bias")

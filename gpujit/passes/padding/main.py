@@ -28,6 +28,7 @@ from gpujit.passes.padding.relations import (
     SAME,
     Call,
     Differs,
+    Entry,
     Mixed,
     Mixes,
     Parts,
@@ -35,6 +36,7 @@ from gpujit.passes.padding.relations import (
     Relation,
     Same,
     Shape,
+    Strided,
     is_same,
     leaves,
     shape_of,
@@ -92,9 +94,11 @@ def prove(kept: Graph, padded: Graph, longer: Mapping[int, int], sizes: Sizes) -
         for leaf in leaves(relation):
             if isinstance(leaf, Mixed):
                 raise PaddingError(leaf.reason, where=leaf.where)
+            if isinstance(leaf, Strided):
+                raise PaddingError(f"it returns a tensor whose dim {leaf.dim} joins the padded dim with those before it")
             if isinstance(leaf, Differs):
                 raise PaddingError(f"it returns {leaf.kept!r}, or {leaf.padded!r} for the padded size {sizes.padded}")
-        if isinstance(a.type, ListType) and isinstance(relation, Prefix):
+        if isinstance(a.type, ListType) and not isinstance(relation, (Parts, Same)):
             raise PaddingError("it returns a list of tensors whose sizes are not known beforehand")
         found.append(relation)
     return tuple(found)
@@ -128,9 +132,9 @@ class _Comparison:
 
     def bind(self, kept: Value, padded: Value, relation: Relation, node: Node | None) -> None:
         """Note a value's relation, after a look at the shapes."""
-        if isinstance(kept.type, TensorType) and isinstance(relation, (Same, Prefix)):
+        if isinstance(kept.type, TensorType) and isinstance(relation, (Same, Prefix, Strided)):
             relation = self.checked(shape_of(kept), shape_of(padded), relation, node)
-        elif isinstance(relation, Prefix) and not isinstance(kept.type, ListType):
+        elif isinstance(relation, (Prefix, Strided)) and not isinstance(kept.type, ListType):
             relation = Mixed(f"what is padded becomes a {kept.type}", place_of(node))
         self.relations[kept] = relation
         self.partner[kept] = padded
@@ -143,19 +147,20 @@ class _Comparison:
             if isinstance(relation, Same) and node is None:
                 return relation
             return Mixed(f"{name}: the shape of its result is not known beforehand", where)
-        if isinstance(relation, Prefix):
-            at = relation.dim
-            fits = len(kept) == len(padded) and 0 <= at < len(kept) and self.is_longer(kept[at], padded[at])
+        if isinstance(relation, (Prefix, Strided)):
+            at, outer = relation.dim, relation.outer if isinstance(relation, Strided) else 1
+            fits = len(kept) == len(padded) and 0 <= at < len(kept) and self.is_longer(kept[at], padded[at], outer)
             if fits and all(a == b for d, (a, b) in enumerate(zip(kept, padded, strict=True)) if d != at):
-                return Prefix(at, kept[at], relation.below)
+                return relation if isinstance(relation, Strided) else Prefix(at, kept[at], relation.below)
         elif kept == padded:
             return relation
         return Mixed(f"{name}: the shape of its result is {list(kept)}, and {list(padded)} for the padded size", where)
 
-    def is_longer(self, kept: int, padded: int) -> bool:
-        """Whether sizes are so many times those of the padded dim."""
+    def is_longer(self, kept: int, padded: int, outer: int) -> bool:
+        """Whether sizes are so many times those of the padded dim, in so many equal pieces."""
         times = kept // self.sizes.kept
-        return times > 0 and (kept, padded) == (times * self.sizes.kept, times * self.sizes.padded)
+        is_whole = times > 0 and times % outer == 0
+        return is_whole and (kept, padded) == (times * self.sizes.kept, times * self.sizes.padded)
 
     def block(self, kept: Block, padded: Block) -> None:
         """Note what the nodes of two blocks make of what they read."""
@@ -207,8 +212,8 @@ class _Comparison:
         op = entry_of(kept)
         if op is None:
             raise Mixes("nothing is known of it")
-        entry = RULES.get(op.full_name) or RULES.get(op.name)
         call = Call(op, kept, padded, given)
+        entry = RULES.get(op.full_name) or RULES.get(op.name)
         if entry is None and not op.data_dependent:
             entry = of_entry(call)
         if op.form != "functional" or entry is None:
@@ -221,7 +226,7 @@ class _Comparison:
                 reason = _sized([relation])
                 if reason:
                     raise Mixes(reason)
-        found = entry.rule(call)
+        found = entry.rule(call) if entry.strided else of_rows(call, entry)
         if op.kind == "view" and isinstance(found, Prefix) and isinstance(given[0], Prefix):
             # A view has no other numbers, unless it casts them.
             is_cast = getattr(kept.inputs[0].type, "dtype", None) != getattr(kept.outputs[0].type, "dtype", None)
@@ -244,11 +249,34 @@ class _Comparison:
                 return relation
         if isinstance(one, Prefix) and isinstance(other, Prefix) and one.dim == other.dim:
             return Prefix(one.dim)
-        if is_same(one) and is_same(other):
-            return SAME
+        if one == other or (is_same(one) and is_same(other)):
+            return one
         if isinstance(one, Parts) and isinstance(other, Parts) and len(one.items) == len(other.items):
             return Parts(tuple(self.joined(node, a, b) for a, b in zip(one.items, other.items, strict=True)))
         return Mixed(f"{node.kind}: its branches are padded along different dims", place_of(node))
+
+
+def of_rows(call: Call, entry: Entry) -> Relation | tuple[Relation, ...]:
+    """What a rule says, for Strided operands as if they were Prefixes. Raises Mixes where it may not be asked so."""
+    names = [a.name for a in call.op.schema.arguments]
+    read = [r for n, r in zip(names, call.relations, strict=False) if n not in entry.shapes]
+    outer = {r.outer if isinstance(r, Strided) else 1 for r in leaves(Parts(tuple(read))) if not isinstance(r, Same)}
+    if outer <= {1}:
+        return entry.rule(call)
+    if not entry.rows or len(outer) > 1:
+        raise Mixes("it is not known to keep rows apart whose dim was joined with another one")
+    found = entry.rule(Call(call.op, call.kept, call.padded, [_strided(r, None) for r in call.relations]))
+    times = outer.pop()
+    return tuple(_strided(r, times) for r in found) if isinstance(found, tuple) else _strided(found, times)
+
+
+def _strided(relation: Relation, outer: int | None) -> Relation:
+    """A relation whose Strided parts are Prefixes (None), or the other way round."""
+    if isinstance(relation, Parts):
+        return Parts(tuple(_strided(r, outer) for r in relation.items))
+    if outer is None:
+        return Prefix(relation.dim) if isinstance(relation, Strided) else relation
+    return Strided(relation.dim, outer) if isinstance(relation, Prefix) else relation
 
 
 def _sized(given: Sequence[Relation]) -> str | None:

@@ -36,14 +36,14 @@ def of_product(call: Call, left: str, right: str, rank: int) -> list[int | None]
     return [a, b]
 
 
-@rule("mm", "bmm", "matmul", "mv", "linalg_matmul")
+@rule("mm", "bmm", "matmul", "mv", "linalg_matmul", rows=True)
 def product(call: Call) -> Relation:
     """Rows of the left, columns of the right, and matrices of a batch each by themselves."""
     first, second = [a.name for a in call.op.schema.arguments[:2]]
     return agreed(of_product(call, first, second, len(call.result()[0])))
 
 
-@rule("addmm", "baddbmm", "addmv")
+@rule("addmm", "baddbmm", "addmv", rows=True)
 def added_product(call: Call) -> Relation:
     """A product added to what is broadcast to it."""
     summand, first, second = [a.name for a in call.op.schema.arguments[:3]]
@@ -52,7 +52,7 @@ def added_product(call: Call) -> Relation:
     return agreed([*dims, broadcast(call.dim(summand), len(call.shape(summand)), rank)])
 
 
-@rule("linear")
+@rule("linear", rows=True)
 def linear(call: Call) -> Relation:
     """Each row along the last dim by itself."""
     call.need_same("weight", "bias")

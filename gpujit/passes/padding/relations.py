@@ -36,6 +36,14 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True)
+class Strided:
+    """The same of each of ``outer`` equal pieces of ``dim``: that was joined with one before it, which is not padded."""
+
+    dim: int
+    outer: int
+
+
+@dataclass(frozen=True, slots=True)
 class Differs:
     """A constant that is another one for the padded size."""
 
@@ -58,7 +66,7 @@ class Parts:
     items: tuple[Relation, ...]
 
 
-Relation = Same | Prefix | Differs | Mixed | Parts
+Relation = Same | Prefix | Strided | Differs | Mixed | Parts
 SAME = Same()
 
 
@@ -171,21 +179,32 @@ Rule = Callable[[Call], "Relation | tuple[Relation, ...]"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A rule, and the names of arguments that only decide shapes: numbers in them may differ, tensors be anything."""
+    """A rule.
+
+    Args:
+        shapes: names of arguments that only decide shapes: numbers in them may differ, tensors be anything.
+        rows: each row along a padded dim goes by itself, whatever its place, so that the rule is right for Strided
+            operands as for Prefixes.
+        strided: it looks at Strided operands itself.
+    """
 
     rule: Rule
-    shapes: frozenset[str]
+    shapes: frozenset[str] = frozenset()
+    rows: bool = False
+    strided: bool = False
 
 
 RULES: dict[str, Entry] = {}
 
 
-def rule(*names: str, shapes: Sequence[str] = ()) -> Callable[[Rule], Rule]:
+def rule(
+    *names: str, shapes: Sequence[str] = (), rows: bool = False, strided: bool = False
+) -> Callable[[Rule], Rule]:
     """Name the operators a rule is for, ``view`` for all overloads or ``view.dtype`` for one (in ``aten::``)."""
 
     def add(function: Rule) -> Rule:
         for name in names:
-            RULES[name if "::" in name else f"aten::{name}"] = Entry(function, frozenset(shapes))
+            RULES[name if "::" in name else f"aten::{name}"] = Entry(function, frozenset(shapes), rows, strided)
         return function
 
     return add

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from gpujit.passes.padding.relations import SAME, Call, Mixes, Parts, Prefix, Relation, Shape, along, rule
+from gpujit.passes.padding.relations import SAME, Call, Mixes, Parts, Prefix, Relation, Shape, Strided, along, rule
 
 
 def differing(call: Call, index: int = 0) -> int | None:
@@ -22,21 +22,27 @@ def differing(call: Call, index: int = 0) -> int | None:
 
 @rule(
     "view", "reshape", "_unsafe_view", "_reshape_alias", "reshape_as", "view_as", "flatten", "unflatten", "ravel",
-    "view_copy", shapes=("size", "shape", "stride", "sizes", "other"),
+    "view_copy", shapes=("size", "shape", "stride", "sizes", "other"), strided=True,
 )  # fmt: skip
 def resized(call: Call) -> Relation:
-    """Elements in their order. What comes before the longer dim must be the same number of elements in both."""
+    """Elements in their order: as many pieces as before, of each of which the first part is kept."""
     name = call.op.schema.arguments[0].name
-    dim, to = call.dim(name), differing(call)
-    if dim is None:
+    relation, to = call[name], differing(call)
+    if isinstance(relation, Strided):
+        dim, outer = relation.dim, relation.outer
+    elif isinstance(relation, Prefix):
+        dim, outer = relation.dim, 1
+    else:
+        call.need_same(name)
         return SAME
     given, (kept, padded) = call.shape(name), call.result()
-    if to is None or prod(given[:dim]) != prod(kept[:to]):
-        raise Mixes(f"it joins dim {dim}, along which the padding lies, with dims before it")
-    # The elements that follow one of the ends of what is kept must be the same, too.
-    if prod(kept[to:]) != prod(given[dim:]) or prod(padded[:to]) != prod(kept[:to]):
-        raise Mixes("it splits the padded dim")
-    return Prefix(to)
+    if to is None:
+        raise Mixes(f"it takes dim {dim} apart, along which the padding lies")
+    pieces, before = prod(given[:dim]) * outer, prod(kept[:to])
+    # All pieces lie along dims before, or are joined with the padded one.
+    if before == 0 or pieces % before or kept[to] % (pieces // before) or padded[to] % (pieces // before):
+        raise Mixes(f"it takes dim {dim} apart, along which the padding lies")
+    return Prefix(to) if pieces == before else Strided(to, pieces // before)
 
 
 @rule("view.dtype", "view_copy.dtype", "view_as_complex", "view_as_complex_copy")
@@ -50,6 +56,7 @@ def reinterpreted(call: Call) -> Relation:
 @rule(
     "permute", "transpose", "t", "movedim", "moveaxis", "swapaxes", "swapdims", "numpy_T", "mT", "mH", "adjoint",
     "matrix_H", "unsqueeze", "permute_copy", "transpose_copy", "t_copy", "unsqueeze_copy",
+    rows=True,
 )  # fmt: skip
 def permuted(call: Call) -> Relation:
     """Dims in another order: that of an array whose sizes tell them apart."""
@@ -65,11 +72,17 @@ def permuted(call: Call) -> Relation:
 @rule(
     "detach", "alias", "lift", "lift_fresh", "prim::data", "positive", "real", "imag", "conj", "_conj",
     "resolve_conj", "resolve_neg", "_neg_view", "detach_copy", "alias_copy", "lift_fresh_copy", "to.prim_other",
-    "view_as_real", "view_as_real_copy", "tril", "triu",
+    "view_as_real", "view_as_real_copy", rows=True,
 )  # fmt: skip
 def unmoved(call: Call) -> Relation:
-    """Each element stays where it is, or only its place decides what becomes of it."""
+    """Each element stays where it is."""
     return call[call.op.schema.arguments[0].name]
+
+
+@rule("tril", "triu")
+def triangle(call: Call) -> Relation:
+    """The place of an element decides what becomes of it."""
+    return call["self"]
 
 
 @rule("expand", "expand_as", "broadcast_to", "expand_copy", shapes=("size", "other"))
@@ -174,6 +187,7 @@ def unbound(call: Call) -> Relation:
     "split_with_sizes_copy", "flip", "roll", "sort", "argsort", "topk", "cummax", "cummin", "logcumsumexp", "glu",
     "unfold", "diff", "fft_fft", "fft_ifft", "fft_rfft", "fft_irfft", "fft_hfft", "fft_ihfft", "fft_fft2", "fft_ifft2",
     "fft_rfft2", "fft_irfft2", "fft_fftn", "fft_ifftn", "fft_rfftn", "fft_irfftn", "fft_fftshift", "fft_ifftshift",
+    rows=True,
 )  # fmt: skip
 def within_dims(call: Call) -> Relation:
     """Each row along the named dims by itself; the number of dims stays."""
@@ -256,7 +270,7 @@ def padded(call: Call) -> Relation:
     return Prefix(dim)
 
 
-@rule("to.other", "type_as", shapes=("other",))
+@rule("to.other", "type_as", shapes=("other",), rows=True)
 def cast_as(call: Call) -> Relation:
     """Of another tensor only the dtype is used."""
     return call["self"]
