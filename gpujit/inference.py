@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
 from gpujit.program import Program
 from gpujit.runtime.warm import call_until_planned
 from gpujit.support.errors import ArgumentError, FreezeError
+
+if TYPE_CHECKING:
+    from gpujit.static_runtime.buckets import Bucket
 
 # When kernels are compiled.
 MODES = ("ahead", "background", "never")
@@ -94,6 +97,7 @@ def optimize_for_inference(
     compile: str = "ahead",
     strict: bool = False,
     weights: str = "float32",
+    buckets: Mapping[str | int, Mapping[int, Any]] | None = None,
 ) -> ScriptModule:
     """The module frozen, as if in eval mode, and optimised for running (as torch.jit.optimize_for_inference).
 
@@ -115,12 +119,17 @@ def optimize_for_inference(
         weights: what the constant matrices of linear layers and other products are kept as: "float32"; "bfloat16",
             half the memory, three digits; "int8", a quarter of the memory, 127 steps of the largest one of
             their output. Sums are float32 all the same. Products with few rows wait for memory, and get faster.
+        buckets: sizes that plans are made for, by dims of inputs of ``forward`` (by name or position):
+            ``{"x": {0: (1, 4, 16, 64)}}`` or ``{0: {0: "powers"}}``, for powers of two. Inputs are padded to the next
+            of them and results cut; sizes above the largest have plans of their own. Where it cannot be proven that
+            results stay the same, calls raise PaddingError.
     Raises ArgumentError for what is no module, for values that these arguments cannot have, and for example inputs that
     do not fit; FreezeError as ``freeze`` does.
     """
     object_ = module_object(mod, "optimize_for_inference")
-    planned = partial(_planned, threads=threads, compile=compile, strict=strict, weights=weights)
     check_options(threads, compile, strict, weights)
+    sizes = _forward_buckets(mod, buckets)
+    planned = partial(_planned, threads=threads, compile=compile, strict=strict, weights=weights, buckets=sizes)
     if weights != "float32" and mod._program.device is not None:
         raise ArgumentError(
             f"weights={weights!r} is for products on the CPU, and the module is on {mod._program.device.name}; use "
@@ -144,6 +153,22 @@ def optimize_for_inference(
             module.set("training", mode)
 
 
+def _forward_buckets(mod: ScriptModule, option: Mapping[str | int, Mapping[int, Any]] | None) -> tuple[Bucket, ...]:
+    """The buckets of ``forward``. Raises ArgumentError for what they cannot be."""
+    if option is None:
+        return ()
+    if mod._program.device is not None:
+        raise ArgumentError(
+            f"buckets are for modules on the CPU, and this one is on {mod._program.device.name}; leave them out there"
+        )
+    forward = mod._object.type.methods.get("forward")
+    if forward is None:
+        raise ArgumentError(f"buckets are for inputs of forward, which {mod._object.type.name} has not")
+    from gpujit.static_runtime.buckets import buckets_of
+
+    return buckets_of(option, [(a.name, a.type) for a in forward.schema.arguments[1:]])
+
+
 def check_options(threads: Any, compile: Any, strict: Any, weights: Any = "float32") -> None:
     """Raises ArgumentError for what these options of ``optimize_for_inference`` cannot be."""
     if threads is not None and (type(threads) is not int or not 1 <= threads <= MAX_THREADS):
@@ -164,10 +189,12 @@ def _planned(
     compile: str,
     strict: bool,
     weights: str,
+    buckets: tuple[Bucket, ...],
 ) -> ScriptModule:
     """The module with executors for its functions."""
     # The fuser and LLVM take longer to import than an interpreted model to run.
     from gpujit.runtime.executor import Executor
+    from gpujit.static_runtime.padded import PaddedExecutor
     from gpujit.static_runtime.planner import planner_of
     from gpujit.static_runtime.steps import Options
 
@@ -175,10 +202,16 @@ def _planned(
 
     def make(function: Function) -> Any:
         if program.device is not None:
+            if buckets:
+                name = program.device.name
+                raise ArgumentError(f"buckets are for modules on the CPU, and this one was moved to {name}")
             return program.on_device(function, strict=strict, compile=compile)
         interpret = partial(program.interpret, function)
         rules, planner = program.lowerer.rules, planner_of(compile, Options(weights=weights, threads=threads))
-        return Executor(function, rules, interpret, strict=strict, planner=planner, compile=compile, threads=threads)
+        kind: Callable[..., Executor] = Executor
+        if buckets and function is mod._object.type.methods.get("forward"):
+            kind = partial(PaddedExecutor, buckets)
+        return kind(function, rules, interpret, strict=strict, planner=planner, compile=compile, threads=threads)
 
     program.optimise(make)
     if example_inputs is not None:

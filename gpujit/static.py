@@ -7,7 +7,7 @@ what is done, to keep arenas apart, or to see where time and memory go. Names ar
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gpujit.inference import check_options, freeze
+from gpujit.ir import types as T
 from gpujit.ir.arrays import describe
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function, named_modules
@@ -25,12 +26,14 @@ from gpujit.modules import ScriptModule, wrap
 from gpujit.passes.freeze.methods import frozen_methods
 from gpujit.runtime.executor import Executor, Plan
 from gpujit.runtime.lower import Lowerer
-from gpujit.runtime.outputs import Targets, targets_of
+from gpujit.runtime.outputs import Targets, put, targets_of
 from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.values import bind_arguments, bind_inputs
 from gpujit.runtime.vm import Interpreter
 from gpujit.runtime.warm import unchanged, warm_up
+from gpujit.static_runtime.buckets import buckets_of
 from gpujit.static_runtime.module import PlannedGraph
+from gpujit.static_runtime.padded import PaddedExecutor
 from gpujit.static_runtime.planner import planner_of
 from gpujit.static_runtime.report import Benchmark, MemoryReport, NodeTime
 from gpujit.static_runtime.run import Arena
@@ -51,11 +54,13 @@ class StaticModuleOptions(Options):
             wants to keep a result copies it. A StaticModule itself always makes new ones.
         compile: "ahead", "background" or "never", as for ``optimize_for_inference``.
         strict: raise where a run would fall back to the interpreter.
+        buckets: sizes that plans are made for, by dims of inputs, as for ``optimize_for_inference``.
     """
 
     manage_output_tensors: bool = False
     compile: str = "ahead"
     strict: bool = False
+    buckets: Mapping[str | int, Mapping[int, Any]] | None = None
 
 
 class StaticModule:
@@ -89,7 +94,9 @@ class StaticModule:
                 f"{describe(module_or_graph)}"
             )
         target = self._target
-        self._executor = Executor(
+        sizes = buckets_of(options.buckets, target.inputs())
+        kind: Callable[..., Executor] = partial(PaddedExecutor, sizes) if sizes else Executor
+        self._executor = kind(
             target.function,
             target.lowerer.rules,
             target.interpret,
@@ -138,10 +145,12 @@ class StaticModule:
         """
         values = self._target.bind(tuple(args), dict(kwargs or {}))
         with self._target.unchanged(values):
-            plan = self._executor.plan_for(values)
+            # What padding and cutting take is not part of it.
+            given, _ = self._executor.fitted(values)
+            plan = self._executor.plan_for(given)
             with self._executor.settings():
                 if plan is not None and isinstance(plan.runner, PlannedGraph):
-                    return plan.runner.benchmark(values, warmup_runs, main_runs)
+                    return plan.runner.benchmark(given, warmup_runs, main_runs)
             if warmup_runs < 0 or main_runs < 1:
                 raise ArgumentError(f"{warmup_runs} runs to warm up and {main_runs} to measure: give at least 0 and 1")
             for _ in range(warmup_runs):
@@ -154,7 +163,7 @@ class StaticModule:
         Raises ArgumentError when there is no plan.
         """
         if args or kwargs:
-            plan = self._executor.plan_for(self._target.bind(args, kwargs))
+            plan = self._executor.plan_for(self._executor.fitted(self._target.bind(args, kwargs))[0])
         else:
             plan = next(reversed(self._executor.plans()), None)
         if plan is None or not isinstance(plan.runner, PlannedGraph):
@@ -217,12 +226,16 @@ class StaticRuntime:
             raise LimitError("a StaticRuntime runs one call at a time; make one for each thread")
         try:
             executor = self.module._executor
-            plan = executor.plan_for(values)
+            given, finish = executor.fitted(values)
+            plan = executor.plan_for(given)
             if plan is None or not isinstance(plan.runner, PlannedGraph):
                 result = executor(values, out)
             else:
                 with executor.settings():
-                    result = self._planned(plan.runner, values, out)
+                    result = self._planned(plan.runner, given, None if finish is not None else out)
+                if finish is not None:
+                    result = finish(result)
+                    result = result if out is None else put(result, out)
         finally:
             self._lock.release()
         return self.module._target.wrap(result)
@@ -259,7 +272,7 @@ class StaticRuntime:
     ) -> Sequence[NodeTime]:
         """The mean time of each node, the longest first; nothing where the interpreter runs these inputs."""
         target, executor = self.module._target, self.module._executor
-        values = target.bind(tuple(args), dict(kwargs or {}))
+        values, _ = executor.fitted(target.bind(tuple(args), dict(kwargs or {})))
         plan: Plan | None = executor.plan_for(values)
         if plan is None or not isinstance(plan.runner, PlannedGraph):
             return ()
@@ -296,6 +309,10 @@ class _Target:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Run-time values for arguments. Raises ArgumentError."""
+        raise NotImplementedError
+
+    def inputs(self) -> list[tuple[str, T.Type]]:
+        """Names and types of the arguments."""
         raise NotImplementedError
 
     def interpret(self, values: list[Any]) -> Any:
@@ -346,6 +363,9 @@ class _ModuleTarget(_Target):
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         return [self.object, *bind_arguments(self.function.schema, args, kwargs, skip=1)]
 
+    def inputs(self) -> list[tuple[str, T.Type]]:
+        return [(a.name, a.type) for a in self.function.schema.arguments[1:]]
+
     def interpret(self, values: list[Any]) -> Any:
         return self._program.interpret(self.function, values)
 
@@ -370,6 +390,9 @@ class _GraphTarget(_Target):
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         return bind_inputs(self.function.graph, args, kwargs)
+
+    def inputs(self) -> list[tuple[str, T.Type]]:
+        return [(v.name, v.type) for v in self.function.graph.inputs]
 
     def interpret(self, values: list[Any]) -> Any:
         with np.errstate(all="ignore"):

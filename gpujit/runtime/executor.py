@@ -183,6 +183,13 @@ class Executor:
         finally:
             self._running.end(token)
 
+    def fitted(self, values: list[Any]) -> tuple[list[Any], Callable[[Any], Any] | None]:
+        """The values a plan is found for in place of these, and what makes its result theirs: None when they are those.
+
+        For who runs plans; calls do so themselves.
+        """
+        return values, None
+
     @contextmanager
     def settings(self) -> Iterator[None]:
         """A block in which the switches are as for a run."""
@@ -206,7 +213,7 @@ class Executor:
     def plan_for(self, values: list[Any]) -> Plan | None:
         """The plan that runs these values, made when there is none yet; None when they are left to the interpreter."""
         try:
-            key = tuple([_key(v) for v in values[self._first :]])
+            key = key_of_values(values[self._first :])
         except TypeError as fault:
             # A value that can only be told from others by where it lies; nothing can be assumed about it.
             self._no_key(fault)
@@ -345,13 +352,17 @@ class Executor:
         finally:
             self._making.end(token)
 
+    def specialised_only(self, values: list[Any]) -> Specialised:
+        """The function for these values, before any pass. Raises GpujitError."""
+        if self._graph is None:
+            self._graph = inlined(self.function.graph)
+        return specialise(self._graph, key_of(self._graph, values), volatile=frozenset(self._volatile))
+
     def specialised(self, values: list[Any], stage: Stage | None = None) -> Specialised:
         """What a plan for these values is made of, before anything is fused. Raises GpujitError."""
         stage = stage or Stage("specialise")
         stage.note = "specialise"
-        if self._graph is None:
-            self._graph = inlined(self.function.graph)
-        found = specialise(self._graph, key_of(self._graph, values), volatile=frozenset(self._volatile))
+        found = self.specialised_only(values)
         stage.note = "optimise"
         pipeline.run(found.graph, "specialised")
         return found
@@ -436,6 +447,11 @@ class Executor:
 
 
 _RUN = Interpreter(Lowerer(np)).run
+
+
+def key_of_values(values: list[Any]) -> Any:
+    """Equal for inputs that one plan may serve, as far as they decide it. Raises TypeError when they have none."""
+    return tuple([_key(v) for v in values])
 
 
 def _key(value: Any) -> Any:

@@ -137,11 +137,12 @@ class _Checked:
         wanted = [np.empty_like(x) for x in arrays[count:]]
         reference.run(low.program, arrays[:count], wanted, low.sizes, low.params, opaque_function)
         for i, (got, want) in enumerate(zip(arrays[count:], wanted, strict=True)):
-            if not _is_close(got, want):
+            if not is_close(got, want):
                 raise InternalError(f"result {i} of its kernel is not what the NumPy renderer computes")
 
 
-def _is_close(got: np.ndarray, want: np.ndarray) -> bool:
+def is_close(got: np.ndarray, want: np.ndarray) -> bool:
+    """Whether results are what a self-check wants, within its tolerance for floats."""
     if kind_of(want.dtype) != 2:
         return np.array_equal(got, want)
     wide = want.astype(np.float64)

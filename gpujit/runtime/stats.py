@@ -20,6 +20,10 @@ class PlanStats:
         captures: CUDA graphs recorded of runs of steps on a GPU.
         replays: runs of steps that were such a graph.
         fallbacks: runs of steps on a GPU for which there was none; ``explain`` says why.
+        padded: calls whose inputs were padded to a bucket.
+        rows: how many rows that added in all.
+        fitting: calls whose inputs had the sizes of a bucket, or no rows.
+        alone: calls with a size above all buckets, or one that cannot be padded.
     """
 
     hits: int = 0
@@ -32,13 +36,22 @@ class PlanStats:
     captures: int = 0
     replays: int = 0
     fallbacks: int = 0
+    padded: int = 0
+    rows: int = 0
+    fitting: int = 0
+    alone: int = 0
 
     def __add__(self, other: PlanStats) -> PlanStats:
         """Both together."""
         return PlanStats(*[getattr(self, f.name) + getattr(other, f.name) for f in fields(self)])
 
     def __str__(self) -> str:
+        buckets = (
+            f"; {self.padded} calls were padded to a bucket by {self.rows} rows, {self.fitting} fitted one, "
+            f"{self.alone} had sizes with plans of their own"
+        )
         return (
             f"{self.kept} plans ({self.made} made, {self.dropped} dropped, {self.pending} being made); "
             f"{self.hits} calls found one, {self.interpreted} were interpreted; {self.memory:,} bytes of arenas"
+            f"{buckets if self.padded + self.fitting + self.alone else ''}"
         )

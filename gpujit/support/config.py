@@ -74,6 +74,9 @@ class Settings:
     check_plan: bool = _switch(
         "GPUJIT_CHECK_PLAN", False, "look for overlaps in planned memory and poison what is free, on every run"
     )
+    check_padding: bool = _switch(
+        "GPUJIT_CHECK_PADDING", False, "compare the first results of each size padded to a bucket with those without"
+    )
     disable: tuple[str, ...] = _switch(
         "GPUJIT_DISABLE",
         (),

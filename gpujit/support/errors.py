@@ -180,6 +180,12 @@ class TraceCheckError(TraceError):
     code = "trace-check"
 
 
+class PaddingError(GpujitError, RuntimeError):
+    """Inputs cannot be padded to a bucket: it is not proven that results stay the same. ``where`` is the operator's."""
+
+    code = "padding"
+
+
 class SaveError(GpujitError, RuntimeError):
     """A module cannot be saved: it holds something no archive can (the message names it), or the target fails."""
 
