@@ -52,7 +52,8 @@ def freeze(
     program.lowerer.rules = mod._program.lowerer.rules
     program.loaded = mod._program.loaded
     program.place(mod._program.device, mod._program.choice)
-    root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
+    with mod._program.on_host(object_):
+        root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
     graphs = [function.graph for _, _, function in frozen_methods(root)]
     program.report = optimize_frozen(graphs, numerics=optimize_numerics)
     return ScriptModule(root, program)
@@ -178,8 +179,8 @@ def _planned(
     def make(function: Function) -> Executor:
         device = program.device
         if device is not None:
-            planner, rules = device_planner(device), program.lowerer.rules
-            return DeviceExecutor(device, function, rules, strict=strict, planner=planner, compile=compile)
+            planner, rules, attributes = device_planner(device), program.lowerer.rules, program.attributes
+            return DeviceExecutor(device, function, rules, attributes, strict=strict, planner=planner, compile=compile)
         interpret = partial(program.interpret, function)
         rules, planner = program.lowerer.rules, planner_of(compile, Options(weights=weights, threads=threads))
         return Executor(function, rules, interpret, strict=strict, planner=planner, compile=compile, threads=threads)
