@@ -108,6 +108,22 @@ def test_convolutions_with_batch_norm() -> None:
     assert "host" not in tiers(found).values()
 
 
+class Ranked(nn.Module):
+    def forward(self, x):
+        best, places = x.topk(3, 1)
+        _, order = x.sort(0, True)
+        lower, _ = (-x).sort(1)
+        kept = (x * 0).scatter_add(1, places, best.exp())
+        return kept.index_add(0, order[:, 0], x), lower + 1, nn.functional.one_hot(places, 5).sum(1)
+
+
+def test_ranks_and_sums_at_places() -> None:
+    x = numbers(3, 5)
+    x[0, 2:4], x[2] = np.nan, -0.0
+    found = compare(Ranked(), x, runs=2)
+    assert "host" not in tiers(found).values()
+
+
 class Attention(nn.Module):
     def __init__(self):
         super().__init__()
