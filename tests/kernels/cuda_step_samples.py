@@ -42,6 +42,11 @@ STEPS: dict[str, tuple[str, list[Any]]] = {
         [empty(1, 64, 28, 28), empty(64, 32, 2, 2), empty(32), [2, 2], [0, 0], [0, 0], 1, [1, 1]],
     ),
     "max_pool": ("aten::max_pool2d", [empty(1, 64, 112, 112), [3, 3], [2, 2], [1, 1], [1, 1], False]),
+    "max_pool_places": (
+        "aten::max_pool2d_with_indices",
+        [empty(1, 64, 112, 112), [3, 3], [2, 2], [1, 1], [1, 1], False],
+    ),
+    "adaptive_max_half": ("aten::adaptive_max_pool2d", [empty(1, 64, 13, 13, dtype=FLOAT16), [6, 6]]),
     "avg_pool": ("aten::avg_pool2d", [empty(1, 64, 56, 56), [3, 3], [1, 1], [1, 1], False, False, None]),
     "global_pool": ("aten::adaptive_avg_pool2d", [empty(1, 512, 8, 8), [1, 1]]),
     "adaptive_pool": ("aten::adaptive_avg_pool2d", [empty(1, 64, 13, 13), [6, 6]]),
