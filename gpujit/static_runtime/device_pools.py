@@ -1,5 +1,5 @@
-"""Pooling as steps on a GPU: maxima and means of windows, and adaptive means, by tile programs; maxima with their places
-by a kernel of their own."""
+"""Pooling as steps on a GPU: maxima and means of windows, and adaptive means, by tile programs; maxima with their
+places by a kernel of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest number of each window of an image, and where it lies: tile programs store no places of what they found."""
+"""The largest number of each window of an image, and where it lies: tile programs store no places of what they find."""
 
 from __future__ import annotations
 
