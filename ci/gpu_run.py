@@ -12,11 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -58,11 +61,16 @@ def missing(names: tuple[str, ...]) -> list[str]:
 
 
 def run(command: list[str], environment: dict[str, str], seconds: float) -> int | None:
-    """The exit status; None when it was ended."""
+    """The exit status; None when it was ended, with all processes that it started."""
+    child = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
     try:
-        return subprocess.run(command, cwd=ROOT, env=environment, timeout=seconds, check=False).returncode
+        return child.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
         return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
 
 
 def tests(name: str, paths: list[str], seconds: float, environment: dict[str, str], scratch: Path) -> Section:
@@ -145,9 +153,25 @@ def device_or_reason(is_dry: bool) -> tuple[str, str]:
     from gpujit.support.errors import DeviceError
 
     try:
-        return open_device("cuda:0").description, ""
+        device = open_device("cuda:0")
     except DeviceError as fault:
         return "", fault.message
+    return device.description, "" if is_dry else compiling_fault(device)
+
+
+def compiling_fault(device: Any) -> str:
+    """Why kernels cannot be compiled here; an empty text when they can."""
+    from gpujit.kernels import cuda_cache
+    from gpujit.kernels.cuda_templates import put
+    from gpujit.kernels.launches import DeviceKernel
+    from gpujit.support.errors import GpujitError
+
+    types = ("*uint32", "*uint32", "*int64", "*int32", *["int64"] * 4)
+    try:
+        cuda_cache.cubin(DeviceKernel(put.source(1), types, put.BLOCK, "put"), device.capability)
+    except GpujitError as fault:
+        return f"no kernel can be compiled with numba-cuda {metadata.version('numba-cuda')}: {fault.message}"
+    return ""
 
 
 def main() -> int:
@@ -166,12 +190,12 @@ def main() -> int:
         environment["NUMBA_ENABLE_CUDASIM"] = os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
     if arguments.models is not None:
         environment["GPUJIT_TEST_MODELS"] = str(arguments.models.resolve())
+    started = time.monotonic()
     what, reason = device_or_reason(arguments.dry_run)
     if reason:
         print(f"nothing was checked: {reason}", file=sys.stderr)
         return 2
     print(what, flush=True)
-    started = time.monotonic()
     sections: list[Section] = []
     found = None
     wanted = [name for name in SHARES if name in arguments.only.split(",")]

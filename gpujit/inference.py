@@ -55,7 +55,8 @@ def freeze(
     program.lowerer.rules = mod._program.lowerer.rules
     program.loaded = mod._program.loaded
     program.place(mod._program.device, mod._program.choice)
-    root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
+    with mod._program.on_host(object_):
+        root = freeze_object(object_, preserved_attrs or (), preserve_parameters=preserve_parameters, clean=clean)
     graphs = [function.graph for _, _, function in frozen_methods(root)]
     program.report = optimize_frozen(graphs, numerics=optimize_numerics)
     return ScriptModule(root, program)

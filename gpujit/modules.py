@@ -193,6 +193,7 @@ class ScriptModule:
     def __init__(self, object_: ScriptObject, program: Program) -> None:
         object.__setattr__(self, "_object", object_)
         object.__setattr__(self, "_program", program)
+        program.add_root(object_)
 
     # ----------------------------------------------------------------------------------------------- calling
 
@@ -249,8 +250,7 @@ class ScriptModule:
     def __getattr__(self, name: str) -> Any:
         t = self._object.type
         if name in t.slot_of:
-            value = self._object.slots[t.slot_of[name]]
-            return wrap(value, self._program)
+            return wrap(self._program.read(self._object, t.slot_of[name]), self._program)
         if name in t.methods:
             return ScriptMethod(self._object, t.methods[name], self._program)
         if name in t.constants:
@@ -265,7 +265,9 @@ class ScriptModule:
     def __setattr__(self, name: str, value: Any) -> None:
         t = self._object.type
         if name in t.slot_of:
-            self._object.set(name, convert_attribute(value, t.attributes[name], t.name, name))
+            program = self._program
+            found = convert_attribute(program.arguments(value), t.attributes[name], t.name, name)
+            self._object.set(name, program.taken(found))
             return
         setter = t.methods.get(f"__{name}_setter")
         if setter is not None:
@@ -334,10 +336,10 @@ class ScriptModule:
         modules = named_modules(self._object, prefix) if recurse else [(prefix, self._object)]
         for path, module in modules:
             for name in getattr(module.type, kind):
-                value = module.get(name) if name in module.type.slot_of else None
+                value = self._program.read(module, module.type.slot_of[name]) if name in module.type.slot_of else None
                 if value is not None and id(value) not in seen:
                     seen.add(id(value))
-                    yield (f"{path}.{name}" if path else name), value
+                    yield (f"{path}.{name}" if path else name), wrap(value, self._program)
 
     def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Any]]:
         """Names and arrays of the parameters; a shared one comes once."""
@@ -360,9 +362,9 @@ class ScriptModule:
         found: dict[str, Any] = {}
         for path, module, _ in _walk(self._object, prefix):
             for name in (*module.type.parameters, *module.type.buffers):
-                value = module.get(name) if name in module.type.slot_of else None
+                value = self._program.read(module, module.type.slot_of[name]) if name in module.type.slot_of else None
                 if value is not None:
-                    found[path + name] = value
+                    found[path + name] = wrap(value, self._program)
         return found
 
     def train(self, mode: bool = True) -> ScriptModule:
@@ -385,8 +387,8 @@ class ScriptModule:
 
         On a GPU (``"cuda:0"``; ``"cuda"`` is the current one, ``"auto"`` the first one that can be used, or else the
         CPU) all modules of the file run there from now on: results are CuPy arrays, inputs are arrays on that GPU or on
-        the host, and devices that the code names are that one. Parameters and attributes stay NumPy arrays; plans have
-        copies of their own on the GPU, which follow them unless the module is frozen.
+        the host, and devices that the code names are that one. Tensors in attributes are there too, and are read as
+        arrays on that GPU (docs/gpu.md says which stay NumPy arrays).
         Args:
             targets: a dtype (``"float16"``, ``np.float16``), a device (``"cpu"``), or an array that has both.
             casts: also convert the dtypes that a frozen module's graphs name: ``x.to(float32)``, ``zeros(...)``.
@@ -418,6 +420,7 @@ class ScriptModule:
         if casts and not frozen:
             raise FreezeError("to(casts=True) edits the graphs of a frozen module; call gpujit.freeze(module) first")
         if wanted:
+            self._program.bring_back()
             found = wanted[0]
             assert found is not None
             convert_weights(self._object, found)
@@ -504,7 +507,7 @@ class ScriptModule:
         from gpujit.serialization import writer
 
         object_ = module_object(self, "save")
-        with self._program.compiling():
+        with self._program.compiling(), self._program.on_host(object_):
             writer.save(object_, f, extra_files=_extra_files, **self._program.saving())
 
     def save_to_buffer(self, _extra_files: Mapping[str, Any] | None = None) -> bytes:
@@ -512,7 +515,7 @@ class ScriptModule:
         from gpujit.serialization import writer
 
         object_ = module_object(self, "save_to_buffer")
-        with self._program.compiling():
+        with self._program.compiling(), self._program.on_host(object_):
             return writer.save_to_bytes(object_, extra_files=_extra_files, **self._program.saving())
 
     @property

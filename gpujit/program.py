@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpujit.ir.module import Function
-from gpujit.ir.values import DeviceTensor
+from gpujit.ir.values import DeviceTensor, ScriptObject
 from gpujit.runtime.device import GpuDevice
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import put, targets_of
@@ -17,6 +19,9 @@ from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.vm import Interpreter
 from gpujit.serialization import reader
 from gpujit.support.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from gpujit.runtime.device_attributes import Attributes
 
 
 class Program:
@@ -33,6 +38,9 @@ class Program:
         # Where functions run; None for the CPU. ``choice`` says why, when nobody asked for just that.
         self.device: GpuDevice | None = None
         self.choice = ""
+        # Its tensors on the device, and the modules whose they are.
+        self.attributes: Attributes | None = None
+        self.roots: dict[int, ScriptObject] = {}
         self._executors: dict[Function, Any] = {}
         self._lock = threading.RLock()
 
@@ -49,9 +57,39 @@ class Program:
     # On a GPU
 
     def place(self, device: GpuDevice | None, choice: str = "") -> None:
-        """Run functions on a device from now on, or on the CPU."""
+        """Run functions on a device from now on, or on the CPU. Raises DeviceError when attributes that are on a device
+        cannot be had from there; then nothing has changed."""
         with self._lock:
-            self.device, self.choice, self._executors = device, choice, {}
+            if self.attributes is not None:
+                self.attributes.bring_back()
+            attributes = None
+            if device is not None:
+                from gpujit.runtime.device_attributes import Attributes
+
+                attributes = Attributes(device, self.roots)
+            self.device, self.choice, self.attributes, self._executors = device, choice, attributes, {}
+
+    def add_root(self, root: ScriptObject) -> None:
+        """Note a module; those met later are parts of the first one, or of no other."""
+        if not self.roots:
+            self.roots[id(root)] = root
+
+    def read(self, owner: ScriptObject, slot: int) -> Any:
+        """An attribute for callers."""
+        return owner.slots[slot] if self.attributes is None else self.attributes.read(owner, slot)
+
+    def taken(self, value: Any) -> Any:
+        """A caller's value as attributes hold it."""
+        return value if self.attributes is None else self.attributes.taken(value)
+
+    def bring_back(self) -> None:
+        """Have attributes on the host until functions run again."""
+        if self.attributes is not None:
+            self.attributes.bring_back()
+
+    def on_host(self, root: ScriptObject) -> AbstractContextManager[None]:
+        """A block in which the attributes of a module are host arrays, to be read only."""
+        return nullcontext() if self.attributes is None else self.attributes.on_host(root)
 
     def arguments(self, value: Any) -> Any:
         """A caller's value as functions on the device take it. Raises DeviceError for arrays on another one."""
@@ -78,7 +116,11 @@ class Program:
 
     def array(self, tensor: DeviceTensor) -> Any:
         """A tensor on the device as callers see it."""
+        from gpujit.runtime.device_attributes import Resident
+
         assert self.device is not None
+        if type(tensor.owner) is Resident:
+            tensor = replace(tensor, owner=tensor.owner.memory)
         return self.device.array(tensor)
 
     def optimise(self, make: Callable[[Function], Any]) -> None:
@@ -107,7 +149,9 @@ class Program:
 
         assert self.device is not None
         planner, rules = device_planner(self.device), self.lowerer.rules
-        return DeviceExecutor(self.device, function, rules, strict=strict, planner=planner, compile=compile)
+        return DeviceExecutor(
+            self.device, function, rules, self.attributes, strict=strict, planner=planner, compile=compile
+        )
 
     def stats(self) -> PlanStats:
         """What the executors of all functions did."""
@@ -127,7 +171,9 @@ class Program:
 
     def saving(self) -> dict[str, Any]:
         """What the writer has to know besides the module."""
-        return {"run_method": self.run, "trainable": None if self.loaded is None else self.loaded.trainable}
+        # Attributes are on the host meanwhile.
+        run = self.run if self.device is None else self.interpret
+        return {"run_method": run, "trainable": None if self.loaded is None else self.loaded.trainable}
 
     def interpret(self, function: Function, args: list[Any]) -> Any:
         """Run a function as it is written."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import util
+from importlib import metadata, util
 from typing import Any
 
 from gpujit.support.errors import DeviceError
@@ -100,6 +100,16 @@ def _is_installed(name: str) -> bool:
         return False
 
 
+def _version(name: str) -> str:
+    """The version of a package; CuPy has another name for each CUDA."""
+    for each in (name, f"{name}-cuda13x", f"{name}-cuda12x"):
+        try:
+            return metadata.version(each)
+        except metadata.PackageNotFoundError:
+            continue
+    return "of an unknown version"
+
+
 def _text(name: bytes | str) -> str:
     return name.decode(errors="replace") if isinstance(name, bytes) else name
 
@@ -115,5 +125,12 @@ def open(index: int | None) -> Any:
     if text:
         raise DeviceError(text)
     card, capability = found.devices[index]
-    made = importlib.import_module("gpujit.runtime.cupy_device").CupyDevice
-    return made(index, card, capability, f"driver of CUDA {version(found.driver)}")
+    try:
+        made = importlib.import_module("gpujit.runtime.cupy_device").CupyDevice
+        return made(index, card, capability, f"driver of CUDA {version(found.driver)}")
+    except (ImportError, AttributeError) as fault:
+        # Versions that lack what is used here.
+        installed = ", ".join(f"{name} {_version(name)}" for name in ("cupy", "cuda-core", "numba-cuda"))
+        raise DeviceError(
+            f"cuda:{index}: the packages that are installed do not do ({installed}): {fault}; {INSTALL}"
+        ) from fault

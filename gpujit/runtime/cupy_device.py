@@ -16,7 +16,7 @@ from typing import Any
 
 import cupy
 import numpy as np
-from cuda import core
+from cuda import core as found_core
 
 from gpujit.ir.values import DeviceTensor
 from gpujit.kernels import cuda_cache
@@ -28,6 +28,8 @@ from gpujit.runtime.device import At, Call, Handle, OutOfMemory
 from gpujit.support.config import config
 from gpujit.support.errors import DeviceError, InternalError
 
+# Before the first version of cuda.core its names were in another module.
+core: Any = found_core if hasattr(found_core, "launch") else importlib.import_module("cuda.core.experimental")
 _CudaError = cupy.cuda.runtime.CUDARuntimeError
 # What cuda.core and nvmath-python raise.
 _NAMES = ("CUDAError", "NVRTCError", "NvJitLinkError", "cuBLASLtError")
@@ -35,6 +37,16 @@ _NAMES = ("CUDAError", "NVRTCError", "NvJitLinkError", "cuBLASLtError")
 _ON_CUDA = (2, 13)
 # Bytes that cuBLAS wants to work in, as NVIDIA recommends them.
 _WORKSPACE, _WORKSPACE_HOPPER = 4 << 20, 32 << 20
+
+
+class _Known:
+    """A stream of CuPy's as ``cuda.core`` takes it; CuPy's own have that only from version 14 on."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, int(self._stream.ptr)
 
 
 class CupyMemory:
@@ -191,7 +203,7 @@ class CupyDevice:
         put = core.launch
 
         def call(stream: Handle) -> None:
-            put(stream, shape, kernel, *arguments)
+            put(stream if hasattr(stream, "__cuda_stream__") else _Known(stream), shape, kernel, *arguments)
 
         return call
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph, Value
 from gpujit.ir.module import Function
-from gpujit.ir.values import CPU, Device, DeviceTensor, parse_device
+from gpujit.ir.values import CPU, Device, DeviceTensor, ScriptObject, parse_device
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.device import remap_devices, values_of
 from gpujit.passes.inline import inlined
@@ -19,6 +20,7 @@ from gpujit.passes.nodes import constant_before, insert_op, replace_node
 from gpujit.passes.peephole.device import on_device
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.device import NO_PLAN, GpuDevice, mapped, require_process, to_device, to_host
+from gpujit.runtime.device_attributes import Attributes, HostRun, settle
 from gpujit.runtime.executor import Executor, Plan, Planner
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import Targets
@@ -38,7 +40,8 @@ class DeviceExecutor(Executor):
     """Runs one function on a device. Tensors come and go as DeviceTensors; host arrays are taken, too.
 
     What has no plan runs on the host, on copies: the answer is the same, and ``explain`` says why. All tensors of a
-    program lie on its device, so that devices named in it are that one.
+    program lie on its device, so that devices named in it are that one. ``attributes`` has those of the object; without
+    it they are host arrays.
     """
 
     on_cores = False
@@ -48,6 +51,7 @@ class DeviceExecutor(Executor):
         device: GpuDevice,
         function: Function,
         rules: dict[str, Callable[..., Any]],
+        attributes: Attributes | None = None,
         *,
         strict: bool = False,
         planner: Planner | None = None,
@@ -57,8 +61,12 @@ class DeviceExecutor(Executor):
         super().__init__(
             function, rules, self._interpret, strict=strict, planner=planner, compile=compile, threads=threads
         )
-        self.device = device
-        self._interpreter = Interpreter(Lowerer(np, rules))
+        self.device, self.attributes = device, attributes
+        # Has this thread's run on the host.
+        self._hosting = threading.local()
+        lowerer = Lowerer(np, rules)
+        lowerer.attributes = self._get, self._set
+        self._interpreter = Interpreter(lowerer)
         self._code: bc.Code | None = None
         self._writes: bool | None = None
         # What is wrong with the device itself.
@@ -83,6 +91,8 @@ class DeviceExecutor(Executor):
         with self.settings():
             if plan.runner is None:
                 return self._on_host(lambda host: self._run(plan, host, None), values)
+            if self._first and self.attributes is not None:
+                self.attributes.move(values[0])
             return plan.runner.run(values)
 
     def _give_up(self, key: Any, fault: GpujitError) -> None:
@@ -102,13 +112,34 @@ class DeviceExecutor(Executor):
             copies.append((x, found))
             return found
 
+        before = getattr(self._hosting, "run", None)
+        run = self._hosting.run = HostRun(device, stream)
         try:
             result = call([*values[: self._first], *mapped(given, DeviceTensor, copied)])
         finally:
+            self._hosting.run = before
+            run.write_back()
+            if run.stored and self.attributes is not None and self.attributes.has(values[0]):
+                settle(device, run.stored)
             if copies and self._may_write():
                 for x, host in copies:
                     device.copy(x, to_device(device, host, stream), stream)
         return mapped(result, np.ndarray, lambda x: to_device(device, x, stream))
+
+    def _get(self, slot: int, owner: ScriptObject) -> Any:
+        run: HostRun | None = getattr(self._hosting, "run", None)
+        return owner.slots[slot] if run is None else run.get(slot, owner)
+
+    def _set(self, slot: int, owner: ScriptObject, value: Any) -> None:
+        run: HostRun | None = getattr(self._hosting, "run", None)
+        if run is None:
+            owner.slots[slot] = value
+        else:
+            run.set(slot, owner, value)
+
+    def code_of(self, graph: Graph, lowerer: Lowerer) -> bc.Code:
+        lowerer.attributes = self._get, self._set
+        return super().code_of(graph, lowerer)
 
     def _interpret(self, values: list[Any]) -> Any:
         if self._code is None:

@@ -395,7 +395,11 @@ class Executor:
                 return Plan(found, graph, fused, steps, guards, None, runner)
         known = {v: x for v, x in zip(graph.inputs, values, strict=False) if isinstance(x, np.ndarray)}
         make_ready(fused.programs.values(), known)
-        return Plan(found, graph, fused, steps, guards, lowerer.graph_code(graph))
+        return Plan(found, graph, fused, steps, guards, self.code_of(graph, lowerer))
+
+    def code_of(self, graph: Graph, lowerer: Lowerer) -> bc.Code:
+        """What the interpreter runs of a graph."""
+        return lowerer.graph_code(graph)
 
     def _unfused(self, lowerer: Lowerer, node: Node) -> Callable[..., Any]:
         """A group operator by operator, for when its kernel cannot be had; lowered when it is first run so."""

@@ -58,6 +58,8 @@ class Lowerer:
         self.xp = xp
         self.rules = rules or {}
         self._codes: dict[Function, bc.Code] = {}
+        # What reads and writes attributes, given the slot first; None for slots as they are.
+        self.attributes: tuple[Callable[..., Any], Callable[..., Any]] | None = None
         # What runs a node in place of its own kernel; a fusion group without one runs its subgraph's operators.
         self.fused: Mapping[Node, Callable[..., Any]] = {}
 
@@ -256,11 +258,21 @@ class _FunctionLowerer:
         (owner,) = node.inputs
         slot = self.slot(owner, node)
         out = self.define(node.output)
+        if self.owner.attributes is not None and not isinstance(node.output.type, T.ClassType):
+            get = partial(self.owner.attributes[0], slot)
+            self.add(node, bc.OP1, get, self.of(owner), out, self.releases(dying))
+            return
         self.add(node, bc.GET, self.of(owner), slot, out, self.releases(dying))
 
     def set_attribute(self, node: Node, dying: Sequence[Value]) -> None:
         owner, value = node.inputs
-        self.add(node, bc.SET, self.of(owner), self.slot(owner, node), self.of(value), self.releases(dying))
+        slot = self.slot(owner, node)
+        if self.owner.attributes is not None:
+            set_ = partial(self.owner.attributes[1], slot)
+            operands = self.of(owner), self.of(value), self.new_register()
+            self.add(node, bc.OP2, set_, *operands, self.releases(dying))
+            return
+        self.add(node, bc.SET, self.of(owner), slot, self.of(value), self.releases(dying))
 
     def slot(self, owner: Value, node: Node) -> int:
         t = owner.type

@@ -13,7 +13,7 @@ from gpujit.ir import types as T
 from gpujit.ir.arrays import describe
 from gpujit.ir.dtypes import is_tensor_dtype
 from gpujit.ir.schema import Schema
-from gpujit.ir.values import ScriptObject
+from gpujit.ir.values import DeviceTensor, ScriptObject
 from gpujit.ops.generator import DEFAULT
 from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.values import declaration
@@ -156,6 +156,9 @@ def unchanged(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
             stack += value.values()
         elif isinstance(value, tuple):
             stack += value
+        elif isinstance(value, DeviceTensor):
+            if hasattr(value.owner, "saved"):
+                saved[id(value)] = value, value.owner.saved()
         elif isinstance(value, np.ndarray) and value.flags.writeable:
             saved[id(value)] = value, value.copy()
     numbers = DEFAULT.state()
@@ -171,5 +174,7 @@ def unchanged(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
             elif isinstance(value, dict):
                 value.clear()
                 value.update(before)
+            elif callable(before):
+                before()
             elif not np.array_equal(value, before):
                 value[...] = before

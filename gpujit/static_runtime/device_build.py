@@ -16,6 +16,7 @@ import numpy as np
 
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels.launches import Convolution, DeviceKernel, DeviceStep, Gemm, Launch
+from gpujit.passes.analysis.attributes import GET, SET
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.device import ALIGN, NO_PLAN
@@ -35,21 +36,23 @@ _ELSEWHERE = (bc.CALL, bc.CALLM, bc.FORK, bc.ENTER, bc.EXIT)
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
     """A device step of a run. ``roots`` are where its arrays' memory begins: a place in the block of a runtime's
-    memory, or an array that the graph holds. ``first_check`` numbers its flags."""
+    memory, an array that the graph holds, or an attribute, which is read where it lies. ``first_check`` numbers its
+    flags."""
 
     node: Node
     position: int
     step: DeviceStep
-    roots: tuple[int | np.ndarray, ...]
+    roots: tuple[int | np.ndarray | Kept, ...]
     first_check: int
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A tensor with a fixed place in a runtime's memory, contiguous."""
+    """A contiguous tensor with a fixed place in a runtime's memory; ``offset`` is None for an attribute, which has its
+    own."""
 
     value: Value
-    offset: int
+    offset: int | None
     shape: tuple[int, ...]
     dtype: np.dtype
 
@@ -142,6 +145,14 @@ def build_device(decisions: DeviceDecisions) -> DevicePlan:
     return _DeviceEmit(decisions).planned()
 
 
+def _fixed(build: DeviceDecisions) -> set[Value]:
+    """Tensors in attributes that the graph reads and never writes or replaces."""
+    nodes = list(build.graph.all_nodes())
+    replaced = {n.attributes["name"] for n in nodes if n.kind == SET}
+    found = {n.output for n in nodes if n.kind == GET and n.attributes["name"] not in replaced}
+    return {v for v in found if facts_of(v) is not None and not build.alias.is_written(v)}
+
+
 class _DeviceEmit(Emit):
     ends_at_checks = False
     build: DeviceDecisions
@@ -150,6 +161,8 @@ class _DeviceEmit(Emit):
         # What lies behind the arena.
         self.end = build.plan.size
         self.kept: dict[Value, Kept] = {}
+        # Attributes that nothing here writes.
+        self.fixed = _fixed(build)
         self.device_segments: list[DeviceSegment] = []
         self.device_steps: dict[Node, DeviceStep] = {}
         super().__init__(build)
@@ -206,7 +219,8 @@ class _DeviceEmit(Emit):
             place = self.places.of(value)
             assert place is not None
             shape, dtype = facts or (place.shape, place.dtype)
-            found = self.kept[value] = Kept(value, self.room(prod(shape) * dtype.itemsize), shape, dtype)
+            offset = None if value in self.fixed else self.room(prod(shape) * dtype.itemsize)
+            found = self.kept[value] = Kept(value, offset, shape, dtype)
         return found
 
     # Nodes that are no device steps
@@ -238,23 +252,24 @@ class _DeviceEmit(Emit):
         written: set[Value] = set()
         steps: list[PlannedStep] = []
 
-        def root_of(place: Place, is_written: bool) -> int | np.ndarray:
+        def root_of(place: Place, is_written: bool) -> int | np.ndarray | Kept:
             root = place.root
             if root in build.offset:
                 return build.offset[root]
             if root.is_constant:
-                found: np.ndarray = root.constant()
-                return found
+                array: np.ndarray = root.constant()
+                return array
             if root not in made:
                 given[root] = self.keep(root)
                 if is_written:
                     written.add(root)
-            return self.keep(root).offset
+            found = self.keep(root)
+            return found if found.offset is None else found.offset
 
         for node in nodes:
             step = build.natives[node]
             assert isinstance(step, DeviceStep)
-            roots: list[int | np.ndarray] = []
+            roots: list[int | np.ndarray | Kept] = []
             for place in map(self.places.of, build.operands[node]):
                 assert place is not None
                 roots.append(root_of(place, False))

@@ -115,7 +115,7 @@ class DeviceRecorder:
             code, me = arena.code, proxy(arena)
             instructions = []
             for k, i in enumerate(code.instructions):
-                if i[0] in CALLS:
+                if i[0] in CALLS and self.plan.code.instructions[k][0] != bc.GET:
                     run = self._timed(me, -1 - k, i[1], self.plan.code.instructions[k][1])
                     i = (i[0], run, *i[2:])
                 instructions.append(i)

@@ -12,6 +12,8 @@ from gpujit.static_runtime.device_pools import device_pooling
 from gpujit.static_runtime.device_products import device_product
 from gpujit.static_runtime.device_puts import device_put
 from gpujit.static_runtime.device_recurrent import device_recurrent
+from gpujit.static_runtime.device_scatters import device_scatter
+from gpujit.static_runtime.device_sorts import device_sort
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf, single_step
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.places import Place
@@ -23,6 +25,8 @@ MAKERS: tuple[Callable[[Node, PlaceOf, Place], MadeStep | None], ...] = (
     device_recurrent,
     device_move,
     device_put,
+    device_scatter,
+    device_sort,
     single_step,
 )
 

@@ -14,7 +14,9 @@ from gpujit.ir.graph import Graph, Node
 from gpujit.kernels.cuda_autotune import measuring
 from gpujit.kernels.cuda_tile import within
 from gpujit.kernels.launches import DeviceKernel, Gemm, Launch
+from gpujit.passes.analysis.attributes import GET, SET
 from gpujit.runtime.device import GpuDevice, reclaimers, require_process
+from gpujit.runtime.device_attributes import settle
 from gpujit.runtime.executor import Planner
 from gpujit.runtime.explain import label_of, line
 from gpujit.runtime.lower import Lowerer
@@ -140,7 +142,10 @@ class DeviceGraph:
         # One whose run failed is not used again: nobody knows what of it was done.
         watch = watched()
         result = runtime.run(values) if watch is None else watch.recorder(self, plan).run(runtime, values)
+        stored = runtime.stored
         self._idle.append(runtime)
+        if stored:
+            settle(self.device, stored)
         return result
 
     def nbytes(self) -> int:
@@ -202,10 +207,7 @@ def _tier(node: Node, plan: DevicePlan, refusal: str) -> tuple[str, str]:
         return "control", "data decide what runs; its blocks are planned"
     reason = plan.host.get(node, "")
     moved = _bytes_between(node)
-    if node.kind == "prim::GetAttr" and moved:
-        why = f"an attribute may change: its {moved:,} bytes go to the device in each run; freezing keeps it there"
-        return "host", why
-    if node.kind in _PLUMBING or (node.kind.startswith("prim::") and not moved):
+    if node.kind in (GET, SET) or node.kind in _PLUMBING or (node.kind.startswith("prim::") and not moved):
         return "interpreter", reason
     parts = [p for p in dict.fromkeys((reason, refusal)) if p]
     return "host", "; ".join([*parts, f"up to {moved:,} bytes to the host and back"])

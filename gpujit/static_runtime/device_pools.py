@@ -1,4 +1,5 @@
-"""Pooling as steps on a GPU: maxima and means of windows, and adaptive means, by tile programs."""
+"""Pooling as steps on a GPU: maxima and means of windows, and adaptive means, by tile programs; maxima with their
+places by a kernel of their own."""
 
 from __future__ import annotations
 
@@ -6,10 +7,14 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from gpujit.ir.dtypes import INT64
 from gpujit.ir.graph import Node
 from gpujit.kernels.cuda_pools import INSIDE, PADDED, adaptive_means, largest, means
 from gpujit.kernels.cuda_steps import StepBuilder
+from gpujit.kernels.cuda_templates import pool
+from gpujit.kernels.cuda_tile import limits_here
 from gpujit.kernels.cuda_windows import Sizes, Windows, for_dims
+from gpujit.kernels.launches import Number
 from gpujit.kernels.tile import TileProgram
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
@@ -24,6 +29,8 @@ Pooling = tuple[TileProgram, Sizes, list[int]]
 
 def device_pooling(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None:
     """The step of pooling floating-point images; None for other nodes."""
+    if node.kind in _WITH_PLACES:
+        return _with_places(node, place_of, result)
     found = _OPERATORS.get(node.kind)
     if found is None or result.dtype not in PRODUCT_TYPES or len(node.outputs) != 1:
         return None
@@ -89,6 +96,50 @@ def _adaptive_mean(node: Node, x: View, out: View, rank: int) -> Pooling | None:
     return adaptive_means(x.dtype, rank), longest, [*image, *places]
 
 
+def _with_places(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None:
+    """Maxima and where they lie."""
+    rank, is_adaptive = _WITH_PLACES[node.kind]
+    place = place_of(node.inputs[0])
+    results = [p for v in node.outputs if (p := place_of(v)) is not None]
+    if place is None or place.dtype != result.dtype or result.dtype not in PRODUCT_TYPES:
+        return None
+    if len(results) != 2 or results[1].dtype != INT64 or results[1].shape != result.shape:
+        return None
+    build = StepBuilder([place.offset], [p.offset for p in results])
+    x = view_of(place, build.operand(0))
+    outs = [v for k, p in enumerate(results) if (v := view_of(p, build.result(k))) is not None]
+    if x is None or len(outs) != 2 or len(x.shape) not in (rank + 1, rank + 2):
+        return None
+    if len(outs[0].shape) != len(x.shape) or x.shape[:-rank] != outs[0].shape[:-rank]:
+        return None
+    if not prod(x.shape) or not prod(result.shape) or not all(v.lies_together for v in outs):
+        return None
+    x, out, _ = (_with_images(v, rank) for v in (x, *outs))
+    each: list[Sizes] = [x.shape[2:], x.steps[2:], out.shape[2:]]
+    if not is_adaptive:
+        _, kernel, stride, padding, dilation, _ = map(known, node.inputs)
+        found = _windows(x, out, rank, kernel, stride, padding, dilation)
+        if found is None:
+            return None
+        taps, windows, _ = found
+        each += [windows.stride, windows.padding, windows.dilation, taps]
+    count = prod(result.shape)
+    spec = pool.Spec(x.dtype, rank, is_adaptive, limits_here().block)
+    numbers = [count, x.shape[1], *x.steps[:2], *(row[k] for k in range(rank) for row in each)]
+    build.kernel(
+        pool.source(spec),
+        "max_pool with places",
+        spec.block,
+        -(-count // spec.block),
+        [
+            (spec.word, x.at),
+            *((word, v.at) for word, v in zip((spec.word, "int64"), outs, strict=True)),
+            *(Number(n, "int64") for n in numbers),
+        ],
+    )
+    return build.finish(), node.inputs[:1]
+
+
 def _windows(
     x: View, out: View, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any
 ) -> tuple[Sizes, Windows, bool] | None:
@@ -112,6 +163,11 @@ def _windows(
     return k, Windows(image, s, p, d), all(e <= n + q for e, n, q in zip(ends, image, p, strict=True))
 
 
+# Each with the dims of pixels, and whether windows divide the image into parts.
+_WITH_PLACES: dict[str, tuple[int, bool]] = {
+    **{f"aten::max_pool{rank}d_with_indices": (rank, False) for rank in (1, 2, 3)},
+    **{f"aten::adaptive_max_pool{rank}d": (rank, True) for rank in (1, 2, 3)},
+}
 _Make = Callable[[Node, View, View, int], Pooling | None]
 _OPERATORS: dict[str, tuple[_Make, int]] = {
     **{f"aten::max_pool{rank}d": (_largest, rank) for rank in (1, 2, 3)},

@@ -83,7 +83,7 @@ def _put(build: StepBuilder, x: View, values: View, indexes: list[View], out: Vi
     if values.shape != whole or not values.lies_together:
         kept = scratch_view(build, whole, out.dtype)
         copy(build, values, kept)
-    numbers = [_numbers(build, v, shape) for v in indexes]
+    numbers = [as_numbers(build, v, shape) for v in indexes]
     # Elements are moved as they are, whatever their type.
     word = f"uint{8 * out.dtype.itemsize}"
     flag = build.check("aten::index_put: an index is out of range")
@@ -105,7 +105,7 @@ def _put(build: StepBuilder, x: View, values: View, indexes: list[View], out: Vi
     return True
 
 
-def _numbers(build: StepBuilder, x: View, shape: tuple[int, ...]) -> View:
+def as_numbers(build: StepBuilder, x: View, shape: tuple[int, ...]) -> View:
     """Indexes as contiguous int64 of a shape."""
     if x.dtype == INT64 and x.shape == shape and x.lies_together:
         return x

@@ -16,10 +16,11 @@ from weakref import proxy
 
 import numpy as np
 
-from gpujit.ir.values import DeviceTensor
+from gpujit.ir.values import DeviceTensor, ScriptObject
 from gpujit.kernels.launches import FLAGS, SCRATCH, Convolution, Gemm, Launch
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.device import (
+    ALIGN,
     Call,
     GpuDevice,
     Handle,
@@ -32,6 +33,7 @@ from gpujit.runtime.device import (
     to_device,
     to_host,
 )
+from gpujit.runtime.device_attributes import Resident, kept
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.vm import Interpreter
 from gpujit.static_runtime.device_build import CheckStep, DevicePlan, DeviceSegment, Kept, PlannedStep, ViewStep
@@ -51,6 +53,8 @@ _OF_CONTAINERS = tuple(
 )
 # Calls that are worth a graph.
 LEAST_CALLS = 2
+# How often attributes may be found elsewhere, after which they are copied to one place: each time all is prepared anew.
+MOST_MOVES = 4
 
 
 class _Fixed(list[Any]):
@@ -117,7 +121,9 @@ class DeviceArena:
         return self.block.nbytes + (0 if self.workspace is None else self.workspace.nbytes)
 
     def kept(self, kept: Kept) -> DeviceTensor:
-        """The tensor at a fixed place."""
+        """The tensor at a fixed place; new memory for what has none."""
+        if kept.offset is None:
+            return new_tensor(self.device, kept.shape, kept.dtype)
         return self.at(kept.offset, kept.shape, contiguous(kept.shape, kept.dtype), kept.dtype)
 
     def at(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> DeviceTensor:
@@ -135,6 +141,7 @@ class DeviceArena:
             device.follow(stream, self.stream)
             self.stream, self._has_moved = stream, True
         self.flags = None
+        self.stored: list[tuple[ScriptObject, int]] = []
         given = list(values)
         for i, place in self.inputs.items():
             x = given[i]
@@ -162,14 +169,17 @@ class DeviceArena:
         return mapped(result, DeviceTensor, self.of_its_own)
 
     def of_its_own(self, x: DeviceTensor) -> DeviceTensor:
-        """The tensor, or a copy of one in this runtime's memory."""
-        return contiguous_copy(self.device, x, self.stream) if x.owner is self.block else x
+        """The tensor, or a copy of one in this runtime's memory or an attribute's."""
+        is_own = x.owner is not self.block and type(x.owner) is not Resident
+        return x if is_own else contiguous_copy(self.device, x, self.stream)
 
     # Operators on the host
 
     def on_host(self, value: Any) -> Any:
         """A value whose tensors are host arrays. A list, which others may hold too, is changed itself."""
         if isinstance(value, DeviceTensor):
+            if type(value.owner) is Resident:
+                return value.owner.host(value, self.stream)
             self.stats.to_host += value.nbytes
             return to_host(self.device, value, self.stream)
         if type(value) is _Fixed:
@@ -192,9 +202,20 @@ class DeviceArena:
         """An operator's result for values that may be on the device."""
         return call(*map(self.on_host, values))
 
-    def set_attribute(self, slot: int, owner: Any, value: Any) -> None:
-        """Store a value in an object, where tensors are host arrays."""
+    def get_attribute(self, slot: int, owner: ScriptObject) -> Any:
+        """An object's attribute."""
+        value = owner.slots[slot]
+        if type(value) is DeviceTensor and type(value.owner) is Resident:
+            value.owner.follow(self.stream)
+        return value
+
+    def set_attribute(self, slot: int, owner: ScriptObject, value: Any) -> None:
+        """Store a value in an object: tensors on the device stay there, those in lists and dicts go to the host."""
+        if isinstance(value, DeviceTensor):
+            owner.slots[slot] = kept(self.device, value, self.stream)
+            return
         owner.slots[slot] = self.on_host(value)
+        self.stored.append((owner, slot))
 
     def view(self, step: ViewStep, base: Any, *rest: Any) -> Any:
         """The view of a tensor."""
@@ -233,6 +254,8 @@ class DeviceArena:
             elif instruction[0] in _CALLS and kind not in _HOLDING:
                 run = _contained if kind in _OF_CONTAINERS else _hosted
                 instruction = (instruction[0], partial(run, me, what), *instruction[2:])
+            elif instruction[0] == bc.GET:
+                instruction = (bc.OP1, partial(_get, me, instruction[2]), instruction[1], *instruction[3:])
             elif instruction[0] == bc.SET:
                 owner, slot, value, free = instruction[1:]
                 template.append(None)
@@ -268,6 +291,10 @@ def _contained(runtime: DeviceArena, call: Callable[..., Any], *values: Any) -> 
     return call(*values) if isinstance(values[0], (list, dict)) else runtime.hosted(call, *values)
 
 
+def _get(runtime: DeviceArena, slot: int, owner: Any) -> Any:
+    return runtime.get_attribute(slot, owner)
+
+
 def _set(runtime: DeviceArena, slot: int, owner: Any, value: Any) -> None:
     runtime.set_attribute(slot, owner, value)
 
@@ -288,6 +315,13 @@ def _arrays(plan: DevicePlan) -> list[np.ndarray]:
     return list(found.values())
 
 
+def _is_in_place(x: Any, planned: Kept) -> bool:
+    """Whether a tensor can be read where it lies."""
+    if type(x) is not DeviceTensor or (x.shape, x.dtype) != (planned.shape, planned.dtype):
+        return False
+    return x.is_contiguous and x.address % ALIGN == 0
+
+
 class Lap(Protocol):
     """Takes down when parts of a run of steps ended on the device."""
 
@@ -301,25 +335,45 @@ class SegmentRun:
     def __init__(self, runtime: DeviceArena, segment: DeviceSegment, weights: dict[int, int]) -> None:
         self._runtime: DeviceArena = proxy(runtime)
         self._device, self._stats = runtime.device, runtime.stats
-        self._given = [runtime.kept(k) for k in segment.given]
+        # Attributes are read where they lie, and have a place here only when that will not do.
+        self._given = [None if k.offset is None else runtime.kept(k) for k in segment.given]
+        self._attributes = {i: k for i, k in enumerate(segment.given) if k.offset is None}
+        self._bound_to: dict[int, DeviceTensor] = {}
+        self._own: dict[int, DeviceTensor] = {}
+        self._moves = 0
         self._made = [runtime.kept(k) for k in segment.made]
-        self._written, self._segment = segment.written, segment
+        self._written, self._segment, self._weights = segment.written, segment, weights
         self._has_checks = any(s.step.checks for s in segment.steps)
-        self._steps = [(s.position, self._bound(runtime, s, weights)) for s in segment.steps]
-        self._calls = [call for _, calls in self._steps for call in calls]
+        self._steps: list[tuple[int, list[Call]]] = []
+        self._calls: list[Call] = []
         self._graph: Handle = None
         self._is_warm = False
         # Why there is no graph.
         is_off = "graphs" in config.disable
         self._refusal = "the switch 'disable' turns graphs off" if is_off else runtime.device.capture_refusal
-        if len(self._calls) < LEAST_CALLS:
+        if sum(len(s.step.calls) for s in segment.steps) < LEAST_CALLS:
             self._refusal = self._refusal or "a single call needs no graph"
+        if not self._attributes:
+            self._bind(runtime)
 
-    def _bound(self, runtime: DeviceArena, planned: PlannedStep, weights: dict[int, int]) -> list[Call]:
-        plan, step = runtime.plan, planned.step
+    def _bind(self, runtime: DeviceArena) -> None:
+        """Prepare all calls, with the addresses that attributes have."""
+        steps = self._segment.steps
+        self._steps = [(s.position, self._bound(runtime, s)) for s in steps]
+        self._calls = [call for _, calls in self._steps for call in calls]
+        self._graph, self._is_warm = None, False
+
+    def _bound(self, runtime: DeviceArena, planned: PlannedStep) -> list[Call]:
+        plan, step, weights = runtime.plan, planned.step, self._weights
         base = runtime.base
-        roots = [weights[id(x)] if isinstance(x, np.ndarray) else base + x for x in planned.roots]
-        roots += [weights[id(x)] for x in step.constants]
+        attributes = {id(k): self._bound_to[i].address for i, k in self._attributes.items()}
+
+        def root(x: int | np.ndarray | Kept) -> int:
+            if isinstance(x, Kept):
+                return attributes[id(x)]
+            return weights[id(x)] if isinstance(x, np.ndarray) else base + x
+
+        roots = [*map(root, planned.roots), *(weights[id(x)] for x in step.constants)]
 
         def at(number: int) -> int:
             if number == SCRATCH:
@@ -366,11 +420,34 @@ class SegmentRun:
         """Have what is given at its place."""
         runtime = self._runtime
         holds = runtime.holds
+        if self._attributes:
+            self._find(arrays, stream)
         for x, place in zip(arrays, self._given, strict=True):
+            if place is None:
+                continue
             # A host array that is no input may have been written since.
             is_known = isinstance(x, DeviceTensor) or place.address in runtime.input_addresses
             if x is not holds.get(place.address) or not is_known:
                 self._bring(x, place, stream)
+
+    def _find(self, arrays: Sequence[Any], stream: Handle) -> None:
+        """Have calls read attributes where they lie now."""
+        has_moved = not self._steps
+        for i, attribute in self._attributes.items():
+            x = arrays[i]
+            if x is self._bound_to.get(i):
+                continue
+            place = x if self._moves < MOST_MOVES and _is_in_place(x, attribute) else self._own.get(i)
+            if place is None:
+                place = self._own[i] = self._runtime.kept(attribute)
+            if place is not x:
+                self._bring(x, place, stream)
+            known = self._bound_to.get(i)
+            has_moved |= known is None or known.address != place.address
+            self._bound_to[i] = place
+        if has_moved:
+            self._moves += bool(self._steps)
+            self._bind(self._runtime)
 
     def _give(self, arrays: Sequence[Any], stream: Handle) -> Any:
         """What was made, when what was written over went back to where it came from."""
@@ -379,7 +456,9 @@ class SegmentRun:
         if self._has_checks:
             runtime.flags = None
         for k in self._written:
-            self._send_back(arrays[k], self._given[k], stream)
+            place = self._given[k]
+            assert place is not None
+            self._send_back(arrays[k], place, stream)
         results = []
         for place in self._made:
             y = new_tensor(device, place.shape, place.dtype)

@@ -33,9 +33,14 @@ def device() -> GpuDevice:
         pytest.skip(fault.message)
 
 
+def seconds_left(config: pytest.Config) -> float:
+    """Seconds until what is left is skipped."""
+    seconds = config.getoption("--gpu-seconds", None)
+    return float("inf") if seconds is None else float(seconds) - (time.monotonic() - _started)
+
+
 @pytest.fixture(autouse=True)
 def _within_time(request: pytest.FixtureRequest) -> Iterator[None]:
-    seconds = request.config.getoption("--gpu-seconds", None)
-    if seconds is not None and time.monotonic() - _started > seconds:
+    if seconds_left(request.config) < 0:
         pytest.skip("no time is left (--gpu-seconds)")
     yield

@@ -39,6 +39,14 @@ VALUES: list[tuple[str, tuple[Any, ...], list[Any]]] = [
 ]
 
 
+@pytest.mark.parametrize(("name", "more"), [("sort", (1, True)), ("argsort", (1,)), ("topk", (0, 1)), ("msort", ())])
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (2, 3, 0)])
+def test_rows_without_elements(name: str, more: tuple[Any, ...], shape: tuple[int, ...]) -> None:
+    if name == "topk" and shape[1]:
+        more = (2, 1)
+    against_torch(f"aten::{name}", np.zeros(shape, np.float32), *more)
+
+
 @pytest.mark.parametrize(("name", "args", "want"), VALUES, ids=lambda v: v if isinstance(v, str) else "")
 def test_values(name: str, args: tuple[Any, ...], want: list[Any]) -> None:
     got = run(name, *args)

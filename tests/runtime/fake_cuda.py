@@ -196,6 +196,9 @@ class Stream:
     def __exit__(self, *_: object) -> None:
         self.machine.stream = self._before.pop()
 
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.ptr
+
     def destroy(self) -> None:
         del self.machine.streams[self.ptr]
 

@@ -209,6 +209,11 @@ class RecordingDevice(HostBacked):
             work()
 
 
+def transfers(device: RecordingDevice) -> list[tuple[str, int]]:
+    """What was copied between the host and the device, with the bytes."""
+    return [(e[0], e[2]) for e in device.events if e[0] in ("upload", "download")]
+
+
 def run_source(source: str, grid: int, block: int, arguments: list[Any]) -> Callable[[], None]:
     """A kernel's threads one behind the other, which must not wait for each other."""
     cuda = SimpleNamespace(

@@ -142,6 +142,18 @@ def test_auto_takes_a_gpu_that_works(no_devices: None, monkeypatch: pytest.Monke
     assert module.to("cpu")._program.device is None
 
 
+def test_packages_of_other_versions(no_devices: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def old(*facts: Any) -> Any:
+        raise AttributeError("module 'cuda.core' has no attribute 'launch'")
+
+    fakes = {"gpujit.runtime.cupy_device": SimpleNamespace(CupyDevice=old)}
+    real = importlib.import_module
+    monkeypatch.setattr(cuda_check, "look", lambda: Found((), 13000, 13020, (CARD,)))
+    monkeypatch.setattr(cuda_check.importlib, "import_module", lambda name: fakes.get(name) or real(name))
+    with pytest.raises(DeviceError, match=r"do not do \(cupy .*, cuda-core .*\): module 'cuda.core' has no attribute"):
+        gpujit.script(Twice()).to("cuda:0")
+
+
 def test_a_simulator_that_is_not_there(no_devices: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from gpujit.runtime import simulated_device
 

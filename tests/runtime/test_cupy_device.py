@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import gpujit
 from gpujit.modules import ScriptModule
 from gpujit.runtime.cublas import Products
 from gpujit.support.errors import DeviceError
-from tests.runtime.fake_cuda import CUDARuntimeError, Machine, Pointer, cupy_device
+from tests.runtime.fake_cuda import CUDARuntimeError, Machine, Pointer, Stream, cupy_device
 from tests.runtime.recording_device import LIMITS
 from tests.runtime.test_cublas import StandIn
 from tests.static_runtime.device_models import Mlp, numbers, scripted
@@ -122,6 +123,41 @@ class Torch:
         if self.array is None:
             raise BufferError("it is sparse\nand more")
         return self.array
+
+
+def test_attributes_lie_on_the_device(device: Any, machine: Machine) -> None:
+    module = scripted(Mlp())
+    reference = gpujit.load(module.save_to_buffer())
+    module._program.place(device)
+    x = numbers(3, 6)
+    for _ in range(3):
+        np.testing.assert_allclose(module(x).get(), reference(x), 1e-5, 1e-6)
+    bias = module.last.bias
+    np.testing.assert_array_equal(bias.get(), reference.last.bias)
+    bias.host()[...] = 2.0
+    reference.last.bias[:] = 2.0
+    machine.log.clear()
+    np.testing.assert_allclose(module(x).get(), reference(x), 1e-5, 1e-6)
+    assert [e[2] for e in machine.log if e[0] == "memcpy" and e[1] == 1] == [x.nbytes]
+    module.first.bias = bias.__class__((8,), np.dtype("f4"), bias.data, (0,))
+    reference.first.bias = np.full(8, 2.0, "f4")
+    np.testing.assert_allclose(module(x).get(), reference(x), 1e-5, 1e-6)
+
+
+def test_a_stream_that_cuda_core_does_not_know(device: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, known = machine.launch, []
+
+    def launched(stream: Any, *more: Any) -> None:
+        number, pointer = stream.__cuda_stream__()
+        known.append(number)
+        launch(machine.streams[pointer], *more)
+
+    monkeypatch.delattr(Stream, "__cuda_stream__")
+    monkeypatch.setattr(importlib.import_module(type(device).__module__).core, "launch", launched)
+    reference, found = placed(device)
+    x = numbers(3, 6)
+    np.testing.assert_allclose(found(x).get(), reference(x), 1e-5, 1e-6)
+    assert known and not any(known)
 
 
 def test_host_memory_that_cuda_reads_later(device: Any, machine: Machine) -> None:

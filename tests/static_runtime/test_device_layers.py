@@ -173,10 +173,6 @@ def test_one_value_put_where_a_mask_holds() -> None:
     assert calls(check("aten::index_put", [x, [x > 0], np.array(2.0, "f4"), False])) == "l"
 
 
-def test_sums_at_places_have_no_step() -> None:
-    assert step_for("aten::index_put", [f32(4, 5), [np.array([2, 2])], f32(5), True]) is None
-
-
 @pytest.mark.parametrize(
     ("repeats", "dim", "count"), [(np.array(2), 1, 6), (np.array([1, 0, 3]), 1, 4), (np.array([2]), None, 12)]
 )

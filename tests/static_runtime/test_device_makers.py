@@ -195,6 +195,33 @@ def test_the_largest_of_a_window_with_nan_is_nan() -> None:
     check("aten::avg_pool2d", [x.astype(np.float16), [2], [2], [0], False, True, None])
 
 
+def with_nan(*shape: int) -> np.ndarray:
+    """Numbers some of which are equal, NaN or infinite."""
+    x = np.round(f32(*shape))
+    x.reshape(-1)[::5], x.reshape(-1)[3::7] = np.nan, -np.inf
+    return x
+
+
+PLACES: list[tuple[str, list[Any]]] = [
+    ("aten::max_pool1d_with_indices", [with_nan(2, 9), [3], [2], [1], [1], False]),
+    ("aten::max_pool2d_with_indices", [with_nan(1, 2, 5, 6), [2, 3], [], [0, 1], [1, 1], False]),
+    ("aten::max_pool2d_with_indices", [turned(f32(2, 5, 6)), [3, 2], [2, 1], [1, 1], [1, 2], True]),
+    ("aten::max_pool2d_with_indices", [np.full((1, 3, 3), -np.inf, "f4"), [2], [1], [1], [1], False]),
+    ("aten::max_pool2d_with_indices", [with_nan(1, 1, 4, 4).astype("f2"), [2], [2], [0], [1], False]),
+    ("aten::max_pool3d_with_indices", [with_nan(1, 1, 3, 4, 2), [2], [1], [1], [1], False]),
+    ("aten::adaptive_max_pool1d", [with_nan(1, 2, 7), [3]]),
+    ("aten::adaptive_max_pool2d", [with_nan(1, 1, 5, 7), [3, 4]]),
+    ("aten::adaptive_max_pool2d", [f32(2, 4, 4)[:, ::2].astype("f8"), [1, 2]]),
+    ("aten::adaptive_max_pool3d", [f32(1, 2, 3, 4), [1, 2, 2]]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(PLACES)))
+def test_pooling_with_places(number: int) -> None:
+    name, arguments = PLACES[number]
+    assert calls(check(name, arguments)) == "l"
+
+
 # ------------------------------------------------------------------------------------------------ single operators
 
 SINGLE: list[tuple[str, list[Any]]] = [

@@ -15,7 +15,7 @@ from gpujit.ir import types as T
 from gpujit.ir.dtypes import BY_CODE
 from gpujit.ir.graph import Graph
 from gpujit.ir.types import TensorType
-from gpujit.ir.values import Device, EnumValue, ScriptObject, SparseTensor
+from gpujit.ir.values import Device, DeviceTensor, EnumValue, ScriptObject, SparseTensor
 from gpujit.ops.infer_cases import type_of
 from gpujit.passes.specialise.values import same_constant
 from gpujit.support.errors import ArgumentError
@@ -42,7 +42,8 @@ class TensorSpec:
     def fits(self, value: Any) -> bool:
         """Whether a run-time value is such a tensor."""
         known = self.type
-        if type(value) is np.ndarray and known.dtype is not None and known.device is None:
+        is_array = type(value) is np.ndarray or type(value) is DeviceTensor
+        if is_array and known.dtype is not None and known.device is None:
             # What ``spec_of`` says of an array is its dtype and shape; this is asked on each call.
             dtype = BY_CODE[known.dtype].dtype
             return not self.layout and value.shape == known.shape and dtype is not None and bool(value.dtype == dtype)

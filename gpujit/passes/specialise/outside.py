@@ -31,6 +31,11 @@ from gpujit.passes.specialise.values import Abstract, Dyn, Ref, Tup
 _FEW = 16
 
 
+def may_be_looked_at(x: Any) -> bool:
+    """Whether a tensor of an attribute is one on whose numbers plans may depend."""
+    return bool(x.size <= _FEW) and x.dtype.kind in "biu"
+
+
 @dataclass(frozen=True, slots=True)
 class Outside:
     """Where a value comes from: its name, how to get at it when guards are checked, and what emits its reading."""
@@ -62,7 +67,7 @@ def of_outside(
     if isinstance(spec, TensorSpec):
         found = at.place(spec.type)
         _note_top(ev, found)
-        if value is not None and type(value) is np.ndarray and value.size <= _FEW and value.dtype.kind in "biu":
+        if value is not None and type(value) is np.ndarray and may_be_looked_at(value):
             # Its numbers may decide on shapes; a guard on them is needed only if they do.
             copied = value.copy()
             ev.note_array(found, copied)

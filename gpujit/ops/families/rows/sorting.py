@@ -35,11 +35,13 @@ def _order(key: Array, descending: bool) -> Array:
 
 def pick_last(xp: Any, x: Array, order: Array) -> Array:
     """The elements of each row (last dim) at indices."""
+    if not x.size:
+        return xp.empty(order.shape, x.dtype)
     if x.ndim == 1:
         return x.take(order)
     n = x.shape[-1]
-    first = (xp.arange(x.size // max(n, 1)) * n).reshape(*x.shape[:-1], 1)
-    return x.reshape(-1).take(order + first) if x.size else xp.empty(order.shape, x.dtype)
+    first = (xp.arange(x.size // n) * n).reshape(*x.shape[:-1], 1)
+    return x.reshape(-1).take(order + first)
 
 
 def sorted_along(xp: Any, x: Array, dim: int, descending: bool, op: str) -> tuple[Array, Array]:
