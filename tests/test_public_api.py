@@ -63,6 +63,7 @@ PUBLIC = [
     "wait",
 ]
 MODULE = [
+    "apply",
     "bfloat16",
     "buffers",
     "children",
@@ -75,9 +76,13 @@ MODULE = [
     "eval",
     "explain",
     "float",
+    "get_buffer",
+    "get_parameter",
+    "get_submodule",
     "graph",
     "half",
     "inlined_graph",
+    "load_state_dict",
     "methods",
     "modules",
     "named_buffers",
@@ -96,12 +101,16 @@ MODULE = [
 ]
 
 
+def public(cls: type) -> list[str]:
+    return sorted({n for c in cls.__mro__ for n in vars(c) if not n.startswith("_")})
+
+
 def test_public_names_are_exactly_these() -> None:
     assert sorted(gpujit.__all__) == PUBLIC
     for name in PUBLIC:
         assert getattr(gpujit, name) is not None and name in dir(gpujit)
-    assert sorted(n for n in vars(gpujit.ScriptModule) if not n.startswith("_")) == MODULE
-    assert sorted(n for n in vars(gpujit.ScriptMethod) if not n.startswith("_")) == [
+    assert public(gpujit.ScriptModule) == MODULE
+    assert public(gpujit.ScriptMethod) == [
         "code",
         "code_with_constants",
         "explain",

@@ -38,6 +38,7 @@ class Draft:
 
     def __init__(self, owner: Modules, module: Any, children: dict[str, Any]) -> None:
         self.owner = owner
+        self.module = module
         self.attributes: dict[str, T.Type] = {}
         self.values: dict[str, Any] = {}
         self.constants: dict[str, tuple[T.Type, Any]] = {}
@@ -156,7 +157,9 @@ class Draft:
         )
 
     def hooks(self) -> Any:
-        return ()
+        return tuple(
+            tuple(getattr(self.module, table, {}).values()) for table in ("_forward_pre_hooks", "_forward_hooks")
+        )
 
 
 def annotations_of(cls: type) -> dict[str, Any]:

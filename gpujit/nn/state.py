@@ -13,6 +13,7 @@ from gpujit.support.errors import ArgumentError, StateDictError
 
 if TYPE_CHECKING:
     from gpujit.nn.module import Module
+    from gpujit.nn.scripted import Scripted
 
 EXTRA_STATE = "_extra_state"
 # PyTorch's name of the attribute in which a state_dict keeps the version of every module.
@@ -58,7 +59,7 @@ def collect(module: Module, destination: dict[str, Any] | None, prefix: str, kee
     return result
 
 
-def _own(module: Module) -> dict[str, Any]:
+def _own(module: Module | Scripted) -> dict[str, Any]:
     """A module's own parameters and persistent buffers by name."""
     persistent = {n: b for n, b in module._buffers.items() if n not in module._non_persistent_buffers_set}
     return {n: a for n, a in {**module._parameters, **persistent}.items() if a is not None}
@@ -73,7 +74,7 @@ def save_own(module: Module, destination: dict[str, Any], prefix: str) -> None:
         destination[prefix + EXTRA_STATE] = extra(module)
 
 
-def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> IncompatibleKeys:
+def load(module: Module | Scripted, state_dict: Any, strict: bool, assign: bool) -> IncompatibleKeys:
     """What ``Module.load_state_dict`` does."""
     if not isinstance(state_dict, Mapping):
         raise ArgumentError(f"load_state_dict: a dict of arrays is needed, found a {type(state_dict).__name__}")
@@ -82,7 +83,7 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> Incompa
     keys = IncompatibleKeys([], [])
     errors: list[str] = []
 
-    def visit(m: Module, prefix: str) -> None:
+    def visit(m: Module | Scripted, prefix: str) -> None:
         metadata = dict(versions.get(prefix.rstrip("."), {}))
         if assign:
             metadata["assign_to_params_buffers"] = True
@@ -107,7 +108,7 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> Incompa
 
 
 def load_own(
-    module: Module,
+    module: Module | Scripted,
     state_dict: dict[str, Any],
     prefix: str,
     metadata: dict[str, Any],
@@ -139,16 +140,17 @@ def load_own(
         else:
             with np.errstate(all="ignore"):
                 array[...] = given.astype(array.dtype, copy=False)
-    if hasattr(type(module), "set_extra_state"):
+    set_extra = getattr(type(module), "set_extra_state", None)
+    if set_extra is not None:
         if prefix + EXTRA_STATE in state_dict:
-            module.set_extra_state(state_dict[prefix + EXTRA_STATE])
+            set_extra(module, state_dict[prefix + EXTRA_STATE])
         elif strict:
             missing.append(prefix + EXTRA_STATE)
     for key in state_dict:
         if key.startswith(prefix):
             name, dot, _ = key[len(prefix) :].partition(".")
             if name == EXTRA_STATE and not dot:
-                fits = hasattr(type(module), "set_extra_state")
+                fits = set_extra is not None
             else:
                 fits = name in (module._modules if dot else own)
             if not fits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Tuple  # noqa: UP035 - the language of scripts has it
 
 import numpy as np
 import pytest
@@ -50,6 +50,19 @@ class Net(nn.Module):
     @gpujit.export
     def first(self, x: gpujit.Tensor) -> gpujit.Tensor:
         return self.layers[0](x)
+
+
+def doubling(module: Any, inputs: Tuple[gpujit.Tensor]) -> Tuple[gpujit.Tensor]:  # noqa: UP006
+    return (inputs[0] * 2,)
+
+
+def test_modules_that_differ_in_their_hooks_have_types_of_their_own():
+    plain, hooked, again = Layer(1), Layer(1), Layer(1)
+    for layer in (hooked, again):
+        layer.register_forward_pre_hook(doubling)
+    found = [gpujit.script(layer) for layer in (plain, hooked, again)]
+    assert [float(f(X)[0]) for f in found] == [2.0, 3.0, 3.0]
+    assert found[0]._object.type != found[1]._object.type == found[2]._object.type
 
 
 class Stub:
@@ -210,6 +223,7 @@ def test_errors_show_the_line_and_the_caret() -> None:
 def test_errors_in_what_is_called_show_the_call() -> None:
     text = error_of("def g(x: int):\n    return x + 'a'\ndef f(x: int):\n    return g(x)\n")
     assert "line 2" in text
+
     def inner(x: int) -> int:
         return x + "a"  # type: ignore[operator]
 
