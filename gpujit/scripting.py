@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpujit.frontend.markers import is_tracing
-from gpujit.frontend.python_source import modifier, python_function
+from gpujit.frontend.python_source import is_module_class, modifier, python_function
 from gpujit.frontend.script import COMPILER
-from gpujit.frontend.script_classes import is_interface, is_module_class
+from gpujit.frontend.script_classes import is_interface
 from gpujit.frontend.trace.compiled import call_function
 from gpujit.frontend.trace.current import CURRENT
 from gpujit.ir import types as T
@@ -122,6 +122,9 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
         if is_module_class(type(obj)):
             program = Program(np)
             return ScriptModule(COMPILER.modules.script(obj, _convert), program)
+        unsupported = getattr(obj, "__script_unsupported", None)
+        if isinstance(unsupported, str):
+            raise ArgumentError(f"{getattr(obj, '__name__', obj)}: {unsupported}")
         fn = python_function(inspect.unwrap(obj) if callable(obj) else obj)
         if isinstance(fn, types.FunctionType):
             function = COMPILER.compile(COMPILER.function(fn))
