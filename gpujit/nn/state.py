@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpujit.nn.parameter import to_array
+from gpujit.nn.parameter import Uninitialized, is_uninitialized, to_array
 from gpujit.support.errors import ArgumentError, StateDictError
 
 if TYPE_CHECKING:
@@ -107,6 +107,14 @@ def load(module: Module | Scripted, state_dict: Any, strict: bool, assign: bool)
     return keys
 
 
+def _made(module: Any, name: str, held: Uninitialized, given: Any) -> Any:
+    """A lazy module's array for a state's, which decides its shape; None while that has none either."""
+    shape = None if is_uninitialized(given) else getattr(given, "shape", None)
+    if shape is not None:
+        setattr(module, name, held.materialize(shape))
+    return None if shape is None else getattr(module, name)
+
+
 def load_own(
     module: Module | Scripted,
     state_dict: dict[str, Any],
@@ -124,6 +132,13 @@ def load_own(
         if key not in state_dict:
             if strict:
                 missing.append(key)
+            continue
+        if isinstance(array, Uninitialized):
+            array = _made(module, name, array, state_dict[key])
+            if array is None:
+                continue
+        if is_uninitialized(state_dict[key]):
+            errors.append(f"{key}: the state has no values for it yet")
             continue
         try:
             given = to_array(state_dict[key], key)

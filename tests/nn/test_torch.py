@@ -90,6 +90,21 @@ def test_same_outputs_in_double_precision(case):
     compare(case, "float64", 1e-11)
 
 
+@pytest.mark.parametrize("cutoffs", [[2, 5, 9], [7]])
+@pytest.mark.parametrize("bias", [0.0, 9.0, -9.0])
+def test_adaptive_softmax_finds_the_most_likely_class(cutoffs, bias):
+    # A bias moves rows between the head and the clusters.
+    case = Case("", lambda package: package.AdaptiveLogSoftmaxWithLoss(6, 12, cutoffs, 2.0, True), ())
+    mine, theirs = pair(case)
+    x = np.random.default_rng(0).standard_normal((9, 6)).astype(np.float32)
+    with torch.no_grad():
+        for layer in (mine, theirs):
+            layer.head.bias[: cutoffs[0]] += bias
+        check(mine.log_prob(x), theirs.log_prob(torch.from_numpy(x)), 1e-5)
+        check(mine.predict(x), theirs.predict(torch.from_numpy(x)), 0)
+    assert {type(mine(x, np.arange(9))).__name__, *mine(x, np.arange(9))._fields} == {"_ASMoutput", "output", "loss"}
+
+
 HALF = (
     "Linear", "Conv2d", "ConvTranspose2d", "LayerNorm", "BatchNorm2d-train", "Embedding", "GELU", "Softmax", "LSTM",
     "MultiheadAttention", "TransformerEncoderLayer", "MaxPool2d", "AvgPool1d", "Upsample-bilinear",

@@ -23,7 +23,9 @@ from gpujit.ir.saved import Saved
 from gpujit.ir.values import ScriptObject
 from gpujit.nn.hooks import calling, run
 from gpujit.nn.module import Module
+from gpujit.nn.parameter import is_uninitialized
 from gpujit.nn.scripted import is_compiled
+from gpujit.support.errors import ArgumentError
 
 # Stands in the flat graph for an attribute of a module; ``methods`` makes prim::GetAttr of it.
 ATTRIBUTE, SET_ATTRIBUTE = "trace::attribute", "trace::set_attribute"
@@ -111,6 +113,11 @@ class ModuleTree:
         slots = part.object.slots
         for items in (module._parameters, module._buffers):
             for name, value in items.items():
+                if is_uninitialized(value):
+                    raise ArgumentError(
+                        f"{type(module).__name__}: {name!r} has no values yet; call the lazy module once before it is "
+                        "traced"
+                    )
                 class_type.add_attribute(name, T.NONE if value is None else T.TENSOR)
                 slots.append(None if value is None else array_of(value))
         class_type.parameters = tuple(n for n, v in module._parameters.items() if v is not None)
