@@ -143,9 +143,6 @@ class ScriptResolver:
             overloads = self.compiler.classes.overloads_of(obj)
             if overloads:
                 return Inline(lambda call: self.overloaded(emitter, overloads, call))
-            unsupported = getattr(obj, "__script_unsupported", None)
-            if isinstance(unsupported, str):
-                raise error(unsupported)
             try:
                 return FunctionRef(self.compiler.function(obj))
             except SourceError as e:
