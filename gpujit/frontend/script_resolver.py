@@ -104,9 +104,11 @@ class ScriptResolver:
         """What ``obj.name`` means for a live object."""
         try:
             value = getattr(obj, name)
-        except AttributeError:
+        except AttributeError as e:
             owner = getattr(obj, "__name__", None) or repr(obj)[:60]
-            raise emitter.error(f"module or object '{owner}' has no attribute '{name}'", node) from None
+            # That of gpujit says what to use instead.
+            text = str(e) if owner == "gpujit" else f"module or object '{owner}' has no attribute '{name}'"
+            raise emitter.error(text, node) from None
         if inspect.isclass(obj) and is_module_class(obj) and inspect.isfunction(inspect.getattr_static(obj, name)):
             raise emitter.error(
                 f"{obj.__name__}.{name} is not supported: methods are called through an object. If the class of 'self' "
