@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives.
 _PUBLIC = {
+    "export_opnames": "gpujit.api",
     "load": "gpujit.api",
     "load_package": "gpujit.api",
     "save": "gpujit.api",
@@ -57,11 +58,15 @@ _PUBLIC = {
     "TracerWarning": "gpujit.support.errors",
 }
 
-# Names of torch.jit that programs use although they are not public there.
+# Names of torch.jit that programs use although they are not public there, or that have another name here.
 _HABITS = {
-    "_unwrap_optional": "gpujit.frontend.markers",
-    "_overload": "gpujit.frontend.markers",
-    "_overload_method": "gpujit.frontend.markers",
+    "_unwrap_optional": ("gpujit.frontend.markers", "_unwrap_optional"),
+    "_overload": ("gpujit.frontend.markers", "_overload"),
+    "_overload_method": ("gpujit.frontend.markers", "_overload_method"),
+    "RecursiveScriptModule": ("gpujit.modules", "ScriptModule"),
+    "TopLevelTracedModule": ("gpujit.tracing", "TracedModule"),
+    "TracedModule": ("gpujit.tracing", "TracedModule"),
+    "TracingCheckError": ("gpujit.support.errors", "TraceCheckError"),
 }
 
 # Packages that are reached as attributes.
@@ -71,7 +76,7 @@ __all__ = ["__version__", *_PACKAGES, *_PUBLIC]
 
 if TYPE_CHECKING:
     from gpujit import nn, ops, plot
-    from gpujit.api import load, load_package, save
+    from gpujit.api import export_opnames, load, load_package, save
     from gpujit.frontend.markers import (
         Attribute,
         Final,
@@ -117,10 +122,13 @@ def __getattr__(name: str) -> Any:
 
     if name in _PACKAGES:
         return import_module(f"gpujit.{name}")
-    home = _PUBLIC.get(name) or _HABITS.get(name)
+    home, original = _HABITS.get(name, (_PUBLIC.get(name), name))
     if home is None:
-        raise AttributeError(f"module 'gpujit' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+        from gpujit.support.absent import ABSENT
+
+        reason = f" of torch.jit: {ABSENT[name]}" if name in ABSENT else ""
+        raise AttributeError(f"module 'gpujit' has no attribute {name!r}{reason}")
+    value = getattr(import_module(home), original)
     globals()[name] = value
     return value
 

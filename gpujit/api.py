@@ -9,6 +9,8 @@ import numpy as np
 
 from gpujit.modules import ScriptModule, module_object
 from gpujit.ops.families.quantized import main as quantized
+from gpujit.passes.analysis.effects import inner_nodes
+from gpujit.passes.inline import inlined
 from gpujit.program import Program
 from gpujit.serialization import reader
 
@@ -87,3 +89,24 @@ def save(m: ScriptModule, f: Any, _extra_files: Mapping[str, Any] | None = None)
     """
     module_object(m, "save")
     m.save(f, _extra_files)
+
+
+# Operators that PyTorch's lite interpreter has in any case, and which its lists leave out.
+_IN_ANY_CASE = frozenset(
+    ("aten::__is__", "aten::__isnot__", "aten::__not__", "aten::dim", "aten::format", "prim::NumToTensor.Scalar",
+     "prim::device", "prim::dtype", "prim::is_cuda")
+)  # fmt: skip
+
+
+def export_opnames(m: ScriptModule) -> list[str]:
+    """The operators, with their overloads, that the module's methods and what they call need, sorted.
+
+    As in PyTorch without those that its lite interpreter has in any case; its own list is taken after some
+    folding, and may be shorter.
+    """
+    object_ = module_object(m, "export_opnames")
+    found: set[str] = set()
+    for function in object_.type.methods.values():
+        nodes = [n for outer in inlined(function.graph).nodes for n in (outer, *inner_nodes(outer))]
+        found |= {n.schema.full_name for n in nodes if n.schema is not None}
+    return sorted(found - _IN_ANY_CASE)

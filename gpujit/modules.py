@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpujit.ir import types as T
+from gpujit.frontend.trace.current import CURRENT
 from gpujit.ir.graph import Graph
-from gpujit.ir.module import Function, named_modules, submodules
+from gpujit.ir.module import Function
 from gpujit.ir.schema import Schema
 from gpujit.ir.values import CPU, Device, DeviceTensor, ScriptObject, parse_device
+from gpujit.nn.scripted import Scripted, walk
 from gpujit.passes.device import remap_devices
 from gpujit.passes.freeze.convert_dtype import convert_dtype, convert_weights, floating_dtype
 from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
@@ -21,8 +23,11 @@ from gpujit.runtime.device import choose, open_device
 from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.values import bind_arguments, convert_attribute
 from gpujit.runtime.warm import warm_up
-from gpujit.support.errors import ArgumentError, FreezeError, UnknownAttributeError
+from gpujit.support.errors import ArgumentError, FreezeError, TraceError, UnknownAttributeError
 from gpujit.support.watch import entering
+
+if TYPE_CHECKING:
+    from gpujit.frontend.trace.state import Tracer
 
 # The profiler that sees calls from outside, or None.
 _entering = entering.get
@@ -87,6 +92,9 @@ class ScriptMethod:
         if watch is not None and watch.wants():
             return watch.call(self, self.__call__, args, kwargs)
         program = self._program
+        tracer = CURRENT.get()
+        if tracer is not None and is_recorded(tracer, self._owner, args, kwargs):
+            return recorded(tracer, self._owner, self._function, args, kwargs, program)
         out = _take_out(self._function.schema, kwargs, program) if kwargs else None
         if program.device is not None:
             args, kwargs = program.arguments(args), program.arguments(kwargs)
@@ -117,6 +125,28 @@ class ScriptMethod:
 
     def __repr__(self) -> str:
         return f"<ScriptMethod {self._function.name}>"
+
+
+def is_recorded(tracer: Tracer, owner: ScriptObject, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a method's call belongs into a trace: its module is below what is traced, or what it gets is traced."""
+    # Loading and running need no tracer.
+    from gpujit.frontend.trace.state import holds_traced
+
+    return tracer.has_part(owner) or holds_traced((*args, *kwargs.values()))
+
+
+def recorded(tracer: Tracer, owner: ScriptObject, function: Function, args: Any, kwargs: Any, program: Program) -> Any:
+    """What a method's call gives in a trace, in which it stays a call."""
+    # Loading and running need no tracer.
+    from gpujit.frontend.trace.compiled import call_method
+
+    if program.device is not None:
+        raise TraceError(f"{function.name} runs on {program.device}; call to('cpu') before it is traced")
+
+    def run(values: list[Any]) -> Any:
+        return program.run(function, [owner, *bind_arguments(function.schema, tuple(values), {}, skip=1)])
+
+    return call_method(tracer, owner, function, args, kwargs, run)
 
 
 def _take_out(schema: Schema, kwargs: dict[str, Any], program: Program) -> Any:
@@ -167,20 +197,7 @@ def wrap(value: Any, program: Program) -> Any:
     return value
 
 
-def _walk(root: ScriptObject, prefix: str) -> Iterator[tuple[str, ScriptObject, int]]:
-    """The modules of a tree with dotted path and depth, a shared one each time; none is entered again inside itself."""
-    stack = [(prefix, root, 0)]
-    above: list[int] = []
-    while stack:
-        path, module, depth = stack.pop()
-        del above[depth:]
-        if id(module) not in above:
-            above.append(id(module))
-            yield path, module, depth
-            stack.extend(reversed([(f"{path}{n}.", m, depth + 1) for n, m in submodules(module)]))
-
-
-class ScriptModule:
+class ScriptModule(Scripted):
     """A loaded module (or an object of a scripted class), with the interface of torch.jit.ScriptModule.
 
     Attributes read and write under their own names; writing checks the declared type. Two wrappers of one object are
@@ -195,6 +212,34 @@ class ScriptModule:
         object.__setattr__(self, "_program", program)
         program.add_root(object_)
 
+    def _wrapped(self, module: ScriptObject) -> ScriptModule:
+        return ScriptModule(module, self._program)
+
+    def _read(self, name: str) -> Any:
+        return wrap(self._program.read(self._object, self._object.type.slot_of[name]), self._program)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        self._program.bring_back()
+        super()._load_from_state_dict(*args)
+
+    def _replace_arrays(self, fn: Callable[[Any], Any]) -> None:
+        self._program.bring_back()
+        super()._replace_arrays(fn)
+
+    def __copy__(self) -> ScriptModule:
+        """Another module with the same arrays and submodules."""
+        return self._copied(ScriptObject(self._object.type, list(self._object.slots)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ScriptModule:
+        """Another module with copies of all arrays, lists, dicts and objects; code is shared."""
+        return self._copied(deepcopy(self._object, memo))
+
+    def _copied(self, object_: ScriptObject) -> ScriptModule:
+        if self._program.report is not None or self._program.optimised is not None:
+            # Weights are in the code then, which copies would share.
+            raise ArgumentError("a frozen or optimised module cannot be copied; copy the module that it was made from")
+        return ScriptModule(object_, self._program.copy())
+
     # ----------------------------------------------------------------------------------------------- calling
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -207,6 +252,9 @@ class ScriptModule:
         if function is None:
             raise UnknownAttributeError(f"{t.name} has no method 'forward'; it has {sorted(t.methods)}")
         program = self._program
+        tracer = CURRENT.get()
+        if tracer is not None and is_recorded(tracer, self._object, args, kwargs):
+            return self._recorded(tracer, function, args, kwargs)
         out = _take_out(function.schema, kwargs, program) if kwargs else None
         if program.device is not None:
             args, kwargs = program.arguments(args), program.arguments(kwargs)
@@ -224,6 +272,24 @@ class ScriptModule:
             if changed is not None:
                 result = changed
         return wrap(program.put(result, out), program)
+
+    def _recorded(self, tracer: Tracer, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the call gives in a trace, in which it stays a call."""
+        # Loading and running need no tracer.
+        from gpujit.frontend.trace.compiled import arguments
+
+        t, program = self._object.type, self._program
+        values = arguments(function.schema, args, kwargs, 1)
+        for hook in t.forward_pre_hooks:
+            result = recorded(tracer, self._object, t.methods[hook], (tuple(values),), {}, program)
+            if result is not None:
+                values = list(result) if isinstance(result, tuple) else [result]
+        result = recorded(tracer, self._object, function, tuple(values), {}, program)
+        for hook in t.forward_hooks:
+            changed = recorded(tracer, self._object, t.methods[hook], (tuple(values), result), {}, program)
+            if changed is not None:
+                result = changed
+        return result
 
     def warmup(self, inputs: Sequence[Any]) -> PlanStats:
         """Make the plans, and compile the kernels, that calls with inputs of these kinds need; returns what there is.
@@ -250,7 +316,10 @@ class ScriptModule:
     def __getattr__(self, name: str) -> Any:
         t = self._object.type
         if name in t.slot_of:
-            return wrap(self._program.read(self._object, t.slot_of[name]), self._program)
+            value = self._program.read(self._object, t.slot_of[name])
+            if type(value) is np.ndarray and (tracer := CURRENT.get()) is not None:
+                return tracer.read_attribute(self._object, name, value)
+            return wrap(value, self._program)
         if name in t.methods:
             return ScriptMethod(self._object, t.methods[name], self._program)
         if name in t.constants:
@@ -294,7 +363,7 @@ class ScriptModule:
     def __repr__(self) -> str:
         out: list[str] = []
         before = 0
-        for path, module, depth in (*_walk(self._object, ""), ("", None, 0)):
+        for path, module, depth in (*walk(self._object, ""), ("", None, 0)):
             if out and depth <= before:
                 # The last one had no children; those around it that are over close on lines of their own.
                 out[-1] += ")"
@@ -311,72 +380,7 @@ class ScriptModule:
 
         return module_html(self._object)
 
-    # ---------------------------------------------------------------------------------------------- contents
-
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, ScriptModule]]:
-        """This module and all below it, with dotted names; a module met twice comes once."""
-        for name, module in named_modules(self._object, prefix):
-            yield name, ScriptModule(module, self._program)
-
-    def modules(self) -> Iterator[ScriptModule]:
-        """The modules of ``named_modules``."""
-        return (m for _, m in self.named_modules())
-
-    def named_children(self) -> Iterator[tuple[str, ScriptModule]]:
-        """Modules that are attributes of this one."""
-        for name, module in submodules(self._object):
-            yield name, ScriptModule(module, self._program)
-
-    def children(self) -> Iterator[ScriptModule]:
-        """The modules of ``named_children``."""
-        return (m for _, m in self.named_children())
-
-    def _named(self, kind: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Any]]:
-        seen: set[int] = set()
-        modules = named_modules(self._object, prefix) if recurse else [(prefix, self._object)]
-        for path, module in modules:
-            for name in getattr(module.type, kind):
-                value = self._program.read(module, module.type.slot_of[name]) if name in module.type.slot_of else None
-                if value is not None and id(value) not in seen:
-                    seen.add(id(value))
-                    yield (f"{path}.{name}" if path else name), wrap(value, self._program)
-
-    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Any]]:
-        """Names and arrays of the parameters; a shared one comes once."""
-        return self._named("parameters", prefix, recurse)
-
-    def parameters(self, recurse: bool = True) -> Iterator[Any]:
-        """The arrays of ``named_parameters``."""
-        return (v for _, v in self.named_parameters(recurse=recurse))
-
-    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Any]]:
-        """Names and arrays of the buffers; a shared one comes once."""
-        return self._named("buffers", prefix, recurse)
-
-    def buffers(self, recurse: bool = True) -> Iterator[Any]:
-        """The arrays of ``named_buffers``."""
-        return (v for _, v in self.named_buffers(recurse=recurse))
-
-    def state_dict(self, prefix: str = "") -> dict[str, Any]:
-        """Parameters and buffers by dotted name, module by module; the arrays are the module's own, not copies."""
-        found: dict[str, Any] = {}
-        for path, module, _ in _walk(self._object, prefix):
-            for name in (*module.type.parameters, *module.type.buffers):
-                value = self._program.read(module, module.type.slot_of[name]) if name in module.type.slot_of else None
-                if value is not None:
-                    found[path + name] = wrap(value, self._program)
-        return found
-
-    def train(self, mode: bool = True) -> ScriptModule:
-        """Set ``training`` on every module; returns this one."""
-        for _, module in named_modules(self._object):
-            if module.type.attributes.get("training") == T.BOOL:
-                module.set("training", bool(mode))
-        return self
-
-    def eval(self) -> ScriptModule:
-        """``train(False)``."""
-        return self.train(False)
+    # ------------------------------------------------------------------------------------------ dtype and device
 
     def to(
         self, *targets: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False, casts: bool = False

@@ -54,6 +54,12 @@ class Program:
         result = self.interpret(function, args)
         return result if out is None else put(result, out)
 
+    def copy(self) -> Program:
+        """The same for a copy of the modules, on the CPU."""
+        made = Program(np)
+        made.loaded = self.loaded
+        return made
+
     # On a GPU
 
     def place(self, device: GpuDevice | None, choice: str = "") -> None:

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpujit.frontend.markers import is_tracing
-from gpujit.frontend.python_source import modifier, python_function
+from gpujit.frontend.python_source import is_module_class, modifier, python_function
 from gpujit.frontend.script import COMPILER
-from gpujit.frontend.script_classes import is_interface, is_module_class
+from gpujit.frontend.script_classes import is_interface
+from gpujit.frontend.trace.compiled import call_function
 from gpujit.frontend.trace.current import CURRENT
-from gpujit.frontend.trace.numpy_calls import holds_traced
 from gpujit.ir import types as T
 from gpujit.ir.graph import Graph
 from gpujit.ir.module import Function
@@ -77,12 +77,15 @@ class ScriptFunction:
         Raises ArgumentError for arguments that do not fit, ScriptRuntimeError or OpError when the program fails.
         """
         function = self._gpujit_function
-        run = functools.partial(self._program.run, function)
         tracer = CURRENT.get()
-        if tracer is not None and holds_traced([*args, kwargs]):
+        if tracer is not None:
             # In the trace of another function it stays a function of its own.
-            return tracer.call_function(function, args, kwargs, run)
-        return wrap(run(bind_arguments(function.schema, args, kwargs)), self._program)
+            return call_function(tracer, function, args, kwargs, self._run)
+        return wrap(self._run(list(args), kwargs), self._program)
+
+    def _run(self, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
+        function = self._gpujit_function
+        return self._program.run(function, bind_arguments(function.schema, tuple(args), kwargs or {}))
 
     def _as_module(self) -> ScriptModule:
         from gpujit.serialization.placeholder import placeholder_module
@@ -119,6 +122,9 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
         if is_module_class(type(obj)):
             program = Program(np)
             return ScriptModule(COMPILER.modules.script(obj, _convert), program)
+        unsupported = getattr(obj, "__script_unsupported", None)
+        if isinstance(unsupported, str):
+            raise ArgumentError(f"{getattr(obj, '__name__', obj)}: {unsupported}")
         fn = python_function(inspect.unwrap(obj) if callable(obj) else obj)
         if isinstance(fn, types.FunctionType):
             function = COMPILER.compile(COMPILER.function(fn))

@@ -130,6 +130,8 @@ def trace_module(
             example_inputs_is_kwarg=example_inputs_is_kwarg,
         )  # fmt: skip
         return _loaded(traced, TraceReport())
+    if isinstance(mod, ScriptModule):
+        raise ArgumentError(f"{mod._object.type.name} has graphs already; trace_module expects a module that has none")
     if not is_module(mod):
         raise ArgumentError(f"trace_module expects a module; found a {type(mod).__name__}")
     for name in inputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import io
 from pathlib import Path
@@ -516,6 +517,43 @@ def test_names_of_parameters_buffers_modules_and_states() -> None:
     assert len(list(m.parameters())) == 2 and len(list(m.buffers())) == 3
     assert len(list(m.modules())) == 3 and len(list(m.children())) == 2
     assert m.state_dict()["a.w"] is m.w is m.a.w
+
+
+def test_modules_are_found_by_name_and_walked() -> None:
+    m = gpujit.load(tree_bytes())
+    assert m.get_submodule("") == m and m.get_submodule("a") == m.a
+    assert m.get_parameter("b.w") is m.b.w and m.get_buffer("a.buf") is m.a.buf
+    for call in (lambda: m.get_submodule("a.q"), lambda: m.get_parameter("a.q"), lambda: m.get_buffer("b.w")):
+        with pytest.raises(UnknownAttributeError, match="has no"):
+            call()
+    seen: list[object] = []
+    assert m.apply(seen.append) is m and seen == [m.a, m.b, m]
+    names = [n for n, _ in m.named_parameters(remove_duplicate=False)]
+    assert names == ["w", "a.w", "b.w"]
+
+
+def test_states_are_loaded_in_place() -> None:
+    m, other = gpujit.load(tree_bytes()), gpujit.load(tree_bytes())
+    other.b.w[...] = 7
+    other.buf[...] = 9
+    held = m.b.w
+    assert m.load_state_dict(other.state_dict()) == ([], [])
+    assert held is m.b.w and held.tolist() == [7, 7, 7] and m.buf.tolist() == [9, 9]
+    with pytest.raises(
+        gpujit.GpujitError, match=r"missing keys: b.buf\n  unexpected keys: q\n  w: the module has shape"
+    ):
+        m.load_state_dict({**{k: v for k, v in m.state_dict().items() if k != "b.buf"}, "q": held, "w": np.ones(1)})
+
+
+def test_copies_share_what_pytorch_shares() -> None:
+    m = gpujit.load(tree_bytes())
+    deep, flat = copy.deepcopy(m), copy.copy(m)
+    assert flat != m and flat.w is m.w and flat.a == m.a
+    assert deep.w is not m.w and deep.a.w is deep.w and np.array_equal(deep.w, m.w)
+    flat.eval()
+    assert not m.a.training and m.training and deep.a.training
+    with pytest.raises(gpujit.ArgumentError, match="cannot be copied"):
+        copy.deepcopy(gpujit.optimize_for_inference(deep.eval()))
 
 
 def test_wrappers_of_one_module_are_equal() -> None:

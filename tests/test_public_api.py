@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import gpujit
+from gpujit.support.absent import ABSENT
+
+ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
     "ArgumentError",
@@ -34,6 +40,7 @@ PUBLIC = [
     "__version__",
     "annotate",
     "export",
+    "export_opnames",
     "fork",
     "freeze",
     "fuse",
@@ -63,6 +70,7 @@ PUBLIC = [
     "wait",
 ]
 MODULE = [
+    "apply",
     "bfloat16",
     "buffers",
     "children",
@@ -75,9 +83,13 @@ MODULE = [
     "eval",
     "explain",
     "float",
+    "get_buffer",
+    "get_parameter",
+    "get_submodule",
     "graph",
     "half",
     "inlined_graph",
+    "load_state_dict",
     "methods",
     "modules",
     "named_buffers",
@@ -96,12 +108,16 @@ MODULE = [
 ]
 
 
+def public(cls: type) -> list[str]:
+    return sorted({n for c in cls.__mro__ for n in vars(c) if not n.startswith("_")})
+
+
 def test_public_names_are_exactly_these() -> None:
     assert sorted(gpujit.__all__) == PUBLIC
     for name in PUBLIC:
         assert getattr(gpujit, name) is not None and name in dir(gpujit)
-    assert sorted(n for n in vars(gpujit.ScriptModule) if not n.startswith("_")) == MODULE
-    assert sorted(n for n in vars(gpujit.ScriptMethod) if not n.startswith("_")) == [
+    assert public(gpujit.ScriptModule) == MODULE
+    assert public(gpujit.ScriptMethod) == [
         "code",
         "code_with_constants",
         "explain",
@@ -117,6 +133,78 @@ def test_public_names_are_exactly_these() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'gpujit' has no attribute 'save_all'"):
         gpujit.save_all  # noqa: B018
+
+
+# Names that a page of the documentation writes between backquotes.
+MIGRATING = set(re.findall(r"`([^`]*)`", (ROOT / "docs" / "migrating.md").read_text()))
+WRITTEN = {word for text in MIGRATING for word in re.findall(r"\w+", text)}
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_a_name_that_is_not_here_says_what_to_use_instead(name: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(f"has no attribute {name!r} of torch.jit: {ABSENT[name]}")):
+        getattr(gpujit, name)
+    assert name in WRITTEN
+
+
+def test_what_the_page_on_migrating_names_is_there() -> None:
+    named = {m for text in MIGRATING for m in re.findall(r"\bgpujit\.(\w+)", text)} - {"load_package"}
+    assert len(named) > 20
+    for name in named:
+        assert hasattr(gpujit, name) or (ROOT / "gpujit" / name).is_dir(), name
+
+
+@pytest.mark.torch
+def test_every_public_name_of_torch_jit_is_here_or_explained() -> None:
+    torch = pytest.importorskip("torch")
+    names = [n for n in vars(torch.jit) if not n.startswith("_") and not inspect.ismodule(getattr(torch.jit, n))]
+    # What its source imports from elsewhere is none of its names; Final is typing's.
+    homes = {n: str(getattr(getattr(torch.jit, n), "__module__", "")) for n in names}
+    own = [n for n in names if homes[n].startswith(("torch.jit", "torch._jit", "torch._C")) or n == "Final"]
+    assert len(own) > 40
+    for name in own:
+        # A package has the name of torch.jit.fuser.
+        assert name == "fuser" or hasattr(gpujit, name) != (name in ABSENT), name
+        assert name in WRITTEN, name
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.pt")), ids=lambda f: f.stem)
+def test_the_operators_of_a_module_have_those_of_torch_among_them(file: Path) -> None:
+    torch = pytest.importorskip("torch")
+    mine, theirs = gpujit.export_opnames(gpujit.load(file)), torch.jit.export_opnames(torch.jit.load(file))
+    assert set(theirs) <= set(mine)
+    # PyTorch folds branches first.
+    assert len(mine) <= len(theirs) + 2
+
+
+def test_the_operators_of_a_module() -> None:
+    class Net(gpujit.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = gpujit.nn.Linear(2, 2)
+
+        def forward(self, x: gpujit.Tensor) -> gpujit.Tensor:
+            y = self.linear(x)
+            if bool(y.sum() > 0):
+                y = y.relu() + 1
+            return y
+
+        @gpujit.export
+        def other(self, x: gpujit.Tensor) -> gpujit.Tensor:
+            return x.tanh()
+
+    assert gpujit.export_opnames(gpujit.script(Net())) == [
+        "aten::Bool.Tensor",
+        "aten::add.Scalar",
+        "aten::gt.Scalar",
+        "aten::linear",
+        "aten::relu",
+        "aten::sum",
+        "aten::tanh",
+    ]
+    with pytest.raises(gpujit.ArgumentError, match="export_opnames expects a ScriptModule"):
+        gpujit.export_opnames(Net())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,22 @@ class Walk:
 
 
 @dataclass(slots=True)
+class Bounds:
+    """A ``slice`` object: start, stop and step, each an int or None. It can only be a subscript."""
+
+    parts: tuple[Value, Value, Value]
+
+
+class Given(ast.expr):
+    """Stands in syntax for a value that is there already."""
+
+    def __init__(self, value: Value, at: ast.AST) -> None:
+        super().__init__()
+        self.value = value
+        ast.copy_location(self, at)
+
+
+@dataclass(slots=True)
 class Inline:
     """Something whose call is emitted by a function of the call's syntax."""
 
@@ -233,6 +249,19 @@ class Inline:
 
 
 Meaning = (
-    Value | Namespace | Path | OperatorName | TypeRef | FunctionRef | MethodRef | ClassMethodRef | Special | Closure
-    | PythonValue | Items | Walk | Inline
+    Value
+    | Namespace
+    | Path
+    | OperatorName
+    | TypeRef
+    | FunctionRef
+    | MethodRef
+    | ClassMethodRef
+    | Special
+    | Closure
+    | PythonValue
+    | Items
+    | Walk
+    | Bounds
+    | Inline
 )

@@ -24,9 +24,22 @@ from gpujit.ops import table
 
 _BUILTIN_NAMES = words(
     "len abs min max sum any all round divmod pow ord chr hex oct bin hash sorted int float bool complex str print "
-    "range isinstance hasattr getattr enumerate zip reversed list tuple dict"
+    "range isinstance hasattr getattr enumerate zip reversed list tuple dict slice"
 )
 _BUILTINS: dict[int, str] = {id(getattr(builtins, n)): n for n in _BUILTIN_NAMES}
+# What to write in the place of builtins that the language has not.
+_INSTEAD: dict[int, str] = {
+    id(super): "methods are compiled without the bases of their class. Give the method of the base class a name that "
+    "the class does not define again, and call it as self.<name>(...)",
+    id(open): "files are read outside, and their contents passed in",
+    id(input): "read it outside, and pass it in",
+    id(set): "use a list, or a dict with the elements as keys",
+    id(frozenset): "use a list, or a dict with the elements as keys",
+    id(map): "write a comprehension", id(filter): "write a loop with 'if'",
+    id(type): "use isinstance",
+    id(setattr): "write self.<name> = value", id(iter): "write a 'for' loop", id(next): "write a 'for' loop",
+    id(eval): "code is compiled ahead", id(exec): "code is compiled ahead",
+}  # fmt: skip
 # Functions of ``torch.jit`` and of ``gpujit`` with a meaning of their own in scripted code.
 JIT_NAMES = frozenset(
     ("annotate", "isinstance", "fork", "_fork", "wait", "_wait", "is_scripting", "is_tracing", "unchecked_cast")
@@ -137,10 +150,13 @@ def meaning_of(obj: Any) -> Any:
 
 # Functions of torch's Python sources that stand for something short.
 _SHORT = {
+    "autograd.grad_mode.set_grad_enabled": OperatorName("aten::set_grad_enabled"),
     "nn.functional._no_grad_embedding_renorm_": OperatorName("aten::embedding_renorm_"),
     "nn.functional.assert_int_or_pair": Special("nothing"),
     "nn.modules.utils._list_with_default": Special("first_argument"),
 }
+# Modules of torch whose names are operators of tensors as well.
+_MODULES = frozenset(("cuda", "cpu"))
 NTUPLES = {"_single": 1, "_pair": 2, "_triple": 3, "_quadruple": 4}
 
 
@@ -162,7 +178,7 @@ def torch_meaning(path: str, obj: Any) -> Any:
         return Special(name)
     if path in ("device", "Size"):
         return Special(path)
-    if isinstance(obj, (types.ModuleType, type)) and not isinstance(obj, TorchPath):
+    if (isinstance(obj, (types.ModuleType, type)) and not isinstance(obj, TorchPath)) or path in _MODULES:
         return None
     plain = isinstance(obj, TorchPath)
     if plain and owner == "" and (name in BY_NAME or name in _DTYPE_ALIASES):
@@ -233,6 +249,20 @@ def dtype_code(obj: Any) -> int | None:
         return None
     found = BY_NAME.get(name)
     return None if found is None else found.code
+
+
+def why_not(obj: Any) -> str:
+    """Why an object cannot be called in scripted code, and what to write instead."""
+    path = torch_path(obj)
+    name = getattr(obj, "__name__", None) or repr(obj)[:60]
+    if path is not None and path.startswith("distributed"):
+        return (
+            f"'{path}' is not supported: a program runs in one process. Call it outside of scripted code, or in a "
+            "function marked with gpujit.ignore"
+        )
+    text = f"Python builtin or object {name!r} is not supported in TorchScript"
+    instead = _INSTEAD.get(id(obj))
+    return f"{text}; {instead}" if instead else text
 
 
 def is_enum_member(obj: Any) -> bool:

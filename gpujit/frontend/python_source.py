@@ -98,3 +98,8 @@ def python_function(obj: Any) -> Any:
         return obj.__func__
     inner = getattr(obj, "_torchdynamo_inline", None)
     return inner if type(obj).__name__ == "ScriptFunction" and isinstance(inner, types.FunctionType) else obj
+
+
+def is_module_class(cls: type) -> bool:
+    """Whether a class is one of modules, torch's or gpujit's, by what it has."""
+    return all(hasattr(cls, n) for n in ("register_buffer", "named_parameters", "register_forward_hook"))

@@ -70,6 +70,9 @@ class Compiler:
 
     def make(self, fn: types.FunctionType, name: str, self_type: T.Type | None) -> Function:
         """A Function for a Python function or method, under a given name."""
+        unsupported = getattr(fn, "__script_unsupported", None)
+        if isinstance(unsupported, str):
+            raise SourceError(unsupported)
         source, node = python_source(fn)
         if not isinstance(node, ast.FunctionDef):
             raise SourceError(f"{name} is no function")

@@ -325,4 +325,5 @@ _SPECIALS: dict[str, Callable[..., Any]] = {
     "first_argument": BuiltinEmitter.first_argument,
     "unwrap_optional": lambda self, node, hint: self.operator_call("aten::_unwrap_optional", node, 0),
     "device": BuiltinEmitter.device_call, "Size": BuiltinEmitter.size_call,
+    "slice": BuiltinEmitter.slice_call,
 }  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpujit.frontend.lang import (
+    Bounds,
     ClassMethodRef,
     FunctionRef,
     Inline,
@@ -65,6 +66,8 @@ class ScriptCallEmitter(BuiltinEmitter):
             t = meaning.type
             values = [self.constant(EnumValue(t, n, v), t, node) for n, v in t.members.items()]
             return self.value_of("prim::ListConstruct", values, T.ListType(t), node)
+        if isinstance(meaning, Bounds):
+            raise self.error("a slice object is no value; subscript with it, x[s], or write x[a:b]", node)
         if isinstance(meaning, Walk):
             raise self.error("an iterator is no value; loop over it, or make a list of it", node)
         if isinstance(meaning, PythonValue):

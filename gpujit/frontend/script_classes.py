@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpujit.frontend import script_contexts
 from gpujit.frontend.markers import declared_overloads
 from gpujit.frontend.python_names import TorchPath, torch_path
-from gpujit.frontend.python_source import Names, parse_definition
+from gpujit.frontend.python_source import Names, is_module_class, parse_definition
 from gpujit.frontend.script_resolver import ScriptResolver
 from gpujit.frontend.script_types import TypeReader
 from gpujit.ir import types as T
@@ -291,11 +291,6 @@ def _declared(whole: Function, fn: Any) -> Callable[[], Schema]:
         return whole.schema
 
     return signature
-
-
-def is_module_class(cls: type) -> bool:
-    """Whether a class is one of modules, torch's or gpujit's, by what it has."""
-    return all(hasattr(cls, n) for n in ("register_buffer", "named_parameters", "register_forward_hook"))
 
 
 def is_interface(cls: type) -> bool:

@@ -12,6 +12,7 @@ from gpujit.frontend.lang import OperatorName, words
 from gpujit.frontend.script_types import is_final
 from gpujit.ir import types as T
 from gpujit.ir.module import Function
+from gpujit.nn.parameter import is_uninitialized
 from gpujit.support.errors import SourceError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Draft:
 
     def __init__(self, owner: Modules, module: Any, children: dict[str, Any]) -> None:
         self.owner = owner
+        self.module = module
         self.attributes: dict[str, T.Type] = {}
         self.values: dict[str, Any] = {}
         self.constants: dict[str, tuple[T.Type, Any]] = {}
@@ -53,6 +55,10 @@ class Draft:
         )
         for table, names in ((module._parameters, self.parameters), (module._buffers, self.buffers)):
             for name, value in table.items():
+                if is_uninitialized(value):
+                    raise SourceError(
+                        f"{cls.__name__}: {name!r} has no values yet; call the lazy module once before it is scripted"
+                    )
                 names.append(name)
                 self.add(name, value, T.NONE if value is None else T.TENSOR)
         constants = set(getattr(module, "__constants__", ()))
@@ -156,7 +162,9 @@ class Draft:
         )
 
     def hooks(self) -> Any:
-        return ()
+        return tuple(
+            tuple(getattr(self.module, table, {}).values()) for table in ("_forward_pre_hooks", "_forward_hooks")
+        )
 
 
 def annotations_of(cls: type) -> dict[str, Any]:

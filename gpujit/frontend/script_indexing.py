@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from gpujit.frontend.lang import Items
+from gpujit.frontend.lang import Bounds, Given, Items, Special
 from gpujit.frontend.literals import NOT_LITERAL, literal
 from gpujit.frontend.script_operators import OperatorEmitter
 from gpujit.ir import types as T
@@ -17,7 +17,48 @@ _NUMBERS = (T.INT, T.FLOAT, T.COMPLEX, T.BOOL, T.NUMBER)
 class IndexEmitter(OperatorEmitter):
     """Emits subscripts."""
 
+    def with_slices(self, node: ast.Subscript) -> ast.Subscript:
+        """A subscript with ``[a:b]`` in the place of ``slice`` objects."""
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        written = [self.slice_syntax(p) for p in parts]
+        if all(w is p for w, p in zip(written, parts, strict=True)):
+            return node
+        key = ast.Tuple(written, ast.Load()) if isinstance(node.slice, ast.Tuple) else written[0]
+        return ast.copy_location(ast.Subscript(node.value, ast.copy_location(key, node.slice), node.ctx), node)
+
+    def slice_syntax(self, part: ast.expr) -> ast.expr:
+        found = self.scope.get(part.id) if isinstance(part, ast.Name) else None
+        if isinstance(found, Bounds):
+            made = ast.Slice(*(Given(v, part) for v in found.parts))
+        elif isinstance(part, ast.Call) and self.is_slice(part.func):
+            made = ast.Slice(*self.slice_arguments(part))
+        else:
+            return part
+        return ast.copy_location(made, part)
+
+    def is_slice(self, callee: ast.expr) -> bool:
+        """Whether a name is Python's ``slice``."""
+        known = isinstance(callee, ast.Name) and callee.id not in self.scope
+        return known and self.resolver.lookup(callee.id) == Special("slice")  # type: ignore[attr-defined]
+
+    def slice_arguments(self, node: ast.Call) -> list[ast.expr | None]:
+        """Start, stop and step as they are written; None for those that are not."""
+        if not 1 <= len(node.args) <= 3 or node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+            raise self.error("slice() takes one to three arguments: slice(stop), slice(start, stop, step)", node)
+        given: list[ast.expr | None] = [None, *node.args] if len(node.args) == 1 else [*node.args]
+        return [*given, None][:3]
+
+    def slice_call(self, node: ast.Call, hint: T.Type | None = None) -> Bounds:
+        """``slice(start, stop, step)``."""
+        none = self.constant(None, T.NONE, node)
+        start, stop, step = (none if a is None else self.expression(a) for a in self.slice_arguments(node))
+        for part in (start, stop, step):
+            if part.type not in (T.INT, T.NONE):
+                raise self.error(f"slice() takes ints and None, found {part.type.annotation()}", node)
+        return Bounds((start, stop, step))
+
     def subscript(self, node: ast.Subscript) -> Any:
+        node = self.with_slices(node)
         owner = self.meaning(node.value, None)
         if isinstance(owner, Items):
             return self.item_of(owner, node)
@@ -87,8 +128,9 @@ class IndexEmitter(OperatorEmitter):
 
     def bounds(self, s: ast.Slice, node: ast.AST) -> list[Value]:
         """Start, stop and step of a slice as values."""
-        parts = [self.constant(None, T.NONE, node) if p is None else self.expression(p) for p in (s.lower, s.upper)]
-        return [*parts, self.constant(1, T.INT, node) if s.step is None else self.expression(s.step)]
+        none = self.constant(None, T.NONE, node)
+        start, stop, step = (none if p is None else self.expression(p) for p in (s.lower, s.upper, s.step))
+        return [start, stop, self.constant(1, T.INT, node) if step.type == T.NONE else step]
 
     # ------------------------------------------------------------------------------------------ known sequences
 
@@ -193,6 +235,7 @@ class IndexEmitter(OperatorEmitter):
 
     def store_item(self, target: ast.Subscript, value: Value, at: ast.AST) -> None:
         """``target[index] = value``."""
+        target = self.with_slices(target)
         owner = self.expression(target.value)
         t = owner.type
         if isinstance(t, T.TensorType):
@@ -215,6 +258,7 @@ class IndexEmitter(OperatorEmitter):
 
     def augment_item(self, s: ast.AugAssign, target: ast.Subscript) -> None:
         """``target[index] op= value``: the element is read and written under one index."""
+        target = self.with_slices(target)
         owner = self.expression(target.value)
         t = owner.type
         if isinstance(t, T.TensorType):

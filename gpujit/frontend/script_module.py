@@ -102,6 +102,11 @@ class Modules:
             return inner
         if id(module) in above:
             raise SourceError(f"module {type(module).__name__} contains itself")
+        for access in vars(type(module)).values():
+            # Before its submodules, which make no sense without it.
+            unsupported = getattr(getattr(access, "fget", None), "__script_unsupported", None)
+            if isinstance(unsupported, str):
+                raise SourceError(f"{type(module).__name__}: {unsupported}")
         children = {
             n: None if m is None else self.object_of(m, convert, done, (*above, id(module)))
             for n, m in module._modules.items()

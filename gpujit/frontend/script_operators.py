@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from gpujit.frontend.emit import Emitter
 from gpujit.frontend.emit_base import Resolver
-from gpujit.frontend.lang import Items, Walk
+from gpujit.frontend.lang import Given, Items, Walk
 from gpujit.frontend.literals import type_of_constant
 from gpujit.ir import types as T
 from gpujit.ir.graph import Value
@@ -397,4 +397,5 @@ _HANDLERS: dict[type, Callable[..., Any]] = {
     ast.BinOp: OperatorEmitter.binary, ast.Compare: OperatorEmitter.compare, ast.IfExp: OperatorEmitter.ternary,
     ast.BoolOp: lambda self, node, hint: self.condition(node), ast.ListComp: OperatorEmitter.comprehension,
     ast.DictComp: OperatorEmitter.comprehension, ast.GeneratorExp: OperatorEmitter.comprehension,
+    Given: lambda self, node, hint: node.value,
 }  # fmt: skip

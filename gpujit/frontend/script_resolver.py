@@ -11,8 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpujit.frontend import python_names as names_
+from gpujit.frontend import script_contexts
 from gpujit.frontend.lang import FunctionRef, Inline, OperatorName, PythonValue, TypeRef, fail
-from gpujit.frontend.python_source import modifier, python_function
+from gpujit.frontend.python_source import is_module_class, modifier, python_function
 from gpujit.frontend.script_types import TypeReader
 from gpujit.ir import types as T
 from gpujit.ir.graph import Value
@@ -103,9 +104,17 @@ class ScriptResolver:
         """What ``obj.name`` means for a live object."""
         try:
             value = getattr(obj, name)
-        except AttributeError:
+        except AttributeError as e:
             owner = getattr(obj, "__name__", None) or repr(obj)[:60]
-            raise emitter.error(f"module or object '{owner}' has no attribute '{name}'", node) from None
+            # That of gpujit says what to use instead.
+            text = str(e) if owner == "gpujit" else f"module or object '{owner}' has no attribute '{name}'"
+            raise emitter.error(text, node) from None
+        if inspect.isclass(obj) and is_module_class(obj) and inspect.isfunction(inspect.getattr_static(obj, name)):
+            raise emitter.error(
+                f"{obj.__name__}.{name} is not supported: methods are called through an object. If the class of 'self' "
+                "defines it again, give the method of the base class another name",
+                node,
+            )
         if isinstance(value, types.BuiltinFunctionType) and (path := names_.torch_path(obj)) is not None:
             found = names_.torch_meaning(f"{path}.{name}".lstrip("."), value)
             if found is not None:
@@ -121,6 +130,11 @@ class ScriptResolver:
         packet = getattr(obj, "_qualified_op_name", None)
         if isinstance(packet, str):
             return OperatorName(packet)
+        path = names_.torch_path(obj)
+        if path in script_contexts.AUTOCAST:
+            return Inline(lambda call: self.autocast(emitter, script_contexts.AUTOCAST[path], call))
+        if path is not None and path.startswith("distributed"):
+            raise error(names_.why_not(obj))
         obj = python_function(obj)
         if isinstance(obj, types.FunctionType):
             if modifier(obj) == "script_if_tracing" or hasattr(obj, "__original_fn"):
@@ -150,8 +164,23 @@ class ScriptResolver:
                     f"Python objects of class '{type(obj).__name__}' cannot be called; script the class, and make the "
                     "object inside"
                 )
-        name = getattr(obj, "__name__", None) or repr(obj)[:60]
-        raise error(f"Python builtin or object {name!r} is not supported in TorchScript")
+        raise error(names_.why_not(obj))
+
+    def autocast(self, emitter: Any, position: int, call: ast.Call) -> Any:
+        """A context of autocast that is switched off; ``position`` is that of the switch among the arguments."""
+        switch = next((k.value for k in call.keywords if k.arg == "enabled"), None)
+        if switch is None and len(call.args) > position:
+            switch = call.args[position]
+        value = None if switch is None else emitter.expression(switch)
+        if value is None or not value.is_constant or value.constant() is not False:
+            raise emitter.error(
+                "autocast is not supported unless it is switched off (enabled=False); write the casts: "
+                "x.to(torch.bfloat16)",
+                call,
+            )
+        off = self.compiler.classes.type_of_class(script_contexts.autocast_off)
+        assert off is not None
+        return emitter.construct(off, ast.copy_location(ast.Call(call.func, [], []), call))
 
     def dispatch(self, emitter: Any, dispatched: dict[str, Any], call: ast.Call) -> Any:
         """A torch function that is one of two, as a constant argument says."""

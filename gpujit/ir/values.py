@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import namedtuple
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import prod
@@ -108,6 +109,12 @@ class ScriptObject:
     def set(self, name: str, value: Any) -> None:
         """Store an attribute's value; the caller has checked its type."""
         self.slots[self.type.slot_of[name]] = value
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ScriptObject:
+        # The class, with its code, stays one; an object may hold itself.
+        made = memo[id(self)] = ScriptObject(self.type)
+        made.slots = deepcopy(self.slots, memo)
+        return made
 
 
 @dataclass(frozen=True, slots=True)

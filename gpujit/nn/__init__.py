@@ -11,6 +11,7 @@ _LAYERS = {
         "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softplus", "Softshrink", "Softsign",
         "Tanh", "Tanhshrink", "Threshold",
     ),
+    "adaptive": ("AdaptiveLogSoftmaxWithLoss",),
     "attention": ("MultiheadAttention",),
     "class_loss": (
         "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CrossEntropyLoss", "MultiLabelMarginLoss",
@@ -22,6 +23,11 @@ _LAYERS = {
     "distance": ("CosineSimilarity", "PairwiseDistance"),
     "dropout": ("AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"),
     "embedding": ("Embedding", "EmbeddingBag"),
+    "lazy": (
+        "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d",
+        "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d",
+        "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear",
+    ),
     "linear": ("Bilinear", "Identity", "Linear"),
     "loss": (
         "CosineEmbeddingLoss", "GaussianNLLLoss", "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss",
@@ -29,15 +35,15 @@ _LAYERS = {
     ),
     "module": ("Module",),
     "norms": (
-        "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
-        "LayerNorm", "LocalResponseNorm", "RMSNorm",
+        "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d",
+        "InstanceNorm3d", "LayerNorm", "LocalResponseNorm", "RMSNorm", "SyncBatchNorm",
     ),
     "padding": (
         "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
         "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
         "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
     ),
-    "parameter": ("Buffer", "Parameter"),
+    "parameter": ("Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter"),
     "pooling": (
         "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
         "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d",
@@ -88,6 +94,7 @@ if TYPE_CHECKING:
         Tanhshrink,
         Threshold,
     )
+    from gpujit.nn.adaptive import AdaptiveLogSoftmaxWithLoss
     from gpujit.nn.attention import MultiheadAttention
     from gpujit.nn.class_loss import (
         BCELoss,
@@ -107,6 +114,21 @@ if TYPE_CHECKING:
     from gpujit.nn.distance import CosineSimilarity, PairwiseDistance
     from gpujit.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
     from gpujit.nn.embedding import Embedding, EmbeddingBag
+    from gpujit.nn.lazy import (
+        LazyBatchNorm1d,
+        LazyBatchNorm2d,
+        LazyBatchNorm3d,
+        LazyConv1d,
+        LazyConv2d,
+        LazyConv3d,
+        LazyConvTranspose1d,
+        LazyConvTranspose2d,
+        LazyConvTranspose3d,
+        LazyInstanceNorm1d,
+        LazyInstanceNorm2d,
+        LazyInstanceNorm3d,
+        LazyLinear,
+    )
     from gpujit.nn.linear import Bilinear, Identity, Linear
     from gpujit.nn.loss import (
         CosineEmbeddingLoss,
@@ -127,6 +149,7 @@ if TYPE_CHECKING:
         BatchNorm1d,
         BatchNorm2d,
         BatchNorm3d,
+        CrossMapLRN2d,
         GroupNorm,
         InstanceNorm1d,
         InstanceNorm2d,
@@ -134,6 +157,7 @@ if TYPE_CHECKING:
         LayerNorm,
         LocalResponseNorm,
         RMSNorm,
+        SyncBatchNorm,
     )
     from gpujit.nn.padding import (
         CircularPad1d,
@@ -152,7 +176,7 @@ if TYPE_CHECKING:
         ZeroPad2d,
         ZeroPad3d,
     )
-    from gpujit.nn.parameter import Buffer, Parameter
+    from gpujit.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
     from gpujit.nn.pooling import (
         AdaptiveAvgPool1d,
         AdaptiveAvgPool2d,

@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import index as to_index
 from typing import Any
 
-from gpujit.nn.module import Module, indent
+from gpujit.nn.module import Module, indent, is_submodule
 from gpujit.nn.parameter import Parameter, is_array
 from gpujit.nn.typing import Tensor
 from gpujit.support.errors import ArgumentError
@@ -55,7 +55,7 @@ class _Listed(Module):
 
     def insert(self, index: int, module: Module) -> Any:
         """Put a module before the one at ``index``."""
-        if not isinstance(module, Module):
+        if not is_submodule(module):
             raise ArgumentError(f"insert: a Module is needed, found a {type(module).__name__}")
         modules = list(self._modules.values())
         modules.insert(index, module)

@@ -8,7 +8,18 @@ from typing import Any, ClassVar, TypeVar
 
 from gpujit.nn import hooks, state
 from gpujit.nn.hooks import Hook, RemovableHandle
-from gpujit.nn.parameter import Buffer, Parameter, check_device, is_array, to_array, to_dtype
+from gpujit.nn.parameter import (
+    Buffer,
+    Parameter,
+    Uninitialized,
+    UninitializedBuffer,
+    UninitializedParameter,
+    check_device,
+    is_array,
+    to_array,
+    to_dtype,
+)
+from gpujit.nn.scripted import is_compiled
 from gpujit.nn.typing import Tensor
 from gpujit.support.errors import ArgumentError, UnknownAttributeError
 
@@ -66,8 +77,10 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         d = self.__dict__
-        registered = isinstance(value, (Parameter, Buffer, Module)) or any(
-            name in d.get(table, ()) for table in _TABLES
+        registered = (
+            isinstance(value, (Parameter, Buffer, Uninitialized))
+            or is_submodule(value)
+            or any(name in d.get(table, ()) for table in _TABLES)
         )
         if not registered:
             object.__setattr__(self, name, value)
@@ -76,13 +89,13 @@ class Module:
             raise UnknownAttributeError(
                 f"{name!r} is set before Module.__init__ ran; call super().__init__() first in {type(self).__name__}"
             )
-        if isinstance(value, Parameter):
-            self._forget(name)
+        if isinstance(value, (Parameter, UninitializedParameter)):
+            self._forget(name, "_parameters")
             self.register_parameter(name, value)
-        elif isinstance(value, Buffer):
-            self._forget(name)
+        elif isinstance(value, (Buffer, UninitializedBuffer)):
+            self._forget(name, "_buffers")
             self.register_buffer(name, value, value.persistent)
-        elif isinstance(value, Module):
+        elif is_submodule(value):
             if name not in d["_modules"]:
                 self._forget(name)
             d["_modules"][name] = value
@@ -110,9 +123,11 @@ class Module:
         else:
             object.__delattr__(self, name)
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, name: str, but: str = "") -> None:
+        """Take a name out of all tables but one, in which it keeps its place."""
         for table in _TABLES:
-            self.__dict__[table].pop(name, None)
+            if table != but:
+                self.__dict__[table].pop(name, None)
         self.__dict__.pop(name, None)
         self._non_persistent_buffers_set.discard(name)
 
@@ -138,12 +153,12 @@ class Module:
     def register_parameter(self, name: str, param: Any) -> None:
         """Make an array (or ``Parameter``) a parameter; None reserves the name."""
         self._check_name(name, "_parameters")
-        self._parameters[name] = None if param is None else to_array(param, f"parameter {name}")
+        self._parameters[name] = _registered(param, f"parameter {name}")
 
     def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
         """Make an array a buffer: part of ``state_dict`` if persistent, but no parameter. None reserves the name."""
         self._check_name(name, "_buffers")
-        self._buffers[name] = None if tensor is None else to_array(tensor, f"buffer {name}")
+        self._buffers[name] = _registered(tensor, f"buffer {name}")
         if persistent:
             self._non_persistent_buffers_set.discard(name)
         else:
@@ -151,7 +166,7 @@ class Module:
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Make a module a submodule; None reserves the name."""
-        if module is not None and not isinstance(module, Module):
+        if module is not None and not is_submodule(module):
             raise ArgumentError(f"submodule {name}: a Module is needed, found a {type(module).__name__}")
         self._check_name(name, "_modules")
         self._modules[name] = module
@@ -223,7 +238,7 @@ class Module:
         seen: set[int] = set()
         owners = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for owner, module in owners:
-            for name, array in module.__dict__[table].items():
+            for name, array in getattr(module, table).items():
                 if array is None or id(array) in seen:
                     continue
                 if remove_duplicate:
@@ -271,9 +286,10 @@ class Module:
     def _get_member(self, target: str, table: str, kind: str) -> Tensor:
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
-        if name not in module.__dict__[table]:
+        found = getattr(module, table)
+        if name not in found:
             raise UnknownAttributeError(f"{target!r}: module {type(module).__name__} has no {kind} {name!r}")
-        return module.__dict__[table][name]
+        return found[name]
 
     def set_submodule(self, target: str, module: Module) -> None:
         """Put a module in place of the one of a dotted name."""
@@ -443,6 +459,16 @@ class Module:
         if not children and len(lines) <= 1:
             return f"{self._get_name()}({extra})"
         return "\n  ".join([f"{self._get_name()}(", *lines, *children]) + "\n)"
+
+
+def _registered(value: Any, place: str) -> Any:
+    """What a table of arrays holds for a value."""
+    return value if value is None or isinstance(value, Uninitialized) else to_array(value, place)
+
+
+def is_submodule(value: Any) -> bool:
+    """Whether a value can be below a module: one of its kind, or a compiled one."""
+    return isinstance(value, Module) or is_compiled(value)
 
 
 def indent(text: str) -> str:

@@ -154,6 +154,53 @@ class BatchNorm3d(_BatchNorm):
             raise LayerError(f"BatchNorm3d: an input of 5 dimensions is needed, found {input.ndim}")
 
 
+class SyncBatchNorm(_BatchNorm):
+    """Batch norm of ``[N, C, ...]``, with PyTorch's name for that of several processes.
+
+    A program runs in one process here, where PyTorch's is a plain batch norm as well; ``process_group`` is kept only.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any | None = None,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+        self.process_group = process_group
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.ndim < 2:
+            raise LayerError(f"SyncBatchNorm: an input of at least 2 dimensions is needed, found {input.ndim}")
+        if input.shape[1] == 0:
+            raise LayerError("SyncBatchNorm: an input with channels is needed, found 0")
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any | None = None) -> Module:
+        """The module with every batch norm below it (or itself) replaced by one of this class with the same arrays."""
+        result = module
+        if isinstance(module, _BatchNorm):
+            made = cls(
+                module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats,
+                process_group, bias=module.bias is not None,
+            )  # fmt: skip
+            for name in ("weight", "bias", "running_mean", "running_var", _COUNT):
+                setattr(made, name, getattr(module, name))
+            made.training = module.training
+            result = made
+        for name, child in list(module.named_children()):
+            if isinstance(child, Module):
+                result._modules[name] = cls.convert_sync_batchnorm(child, process_group)
+        return result
+
+
 class _InstanceNorm(_ChannelNorm):
     def __init__(
         self,
@@ -367,6 +414,45 @@ class LocalResponseNorm(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(Module):
+    """x over a power of the mean square of neighbouring channels of ``[N, C, H, W]``.
+
+    Unlike LocalResponseNorm it slides a sum along the channels, which, as PyTorch's does, never lets go of the first.
+    """
+
+    size: int
+    alpha: float
+    beta: float
+    k: float
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__()
+        self.size = size
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim != 4:
+            raise LayerError(f"CrossMapLRN2d: an input of 4 dimensions is needed, found {input.ndim}")
+        squares = ops.square(input)
+        channels = input.shape[1]
+        reach = (self.size - 1) // 2 + 1
+        total = ops.sum(ops.slice(squares, 1, 0, reach), 1)
+        scales = [total]
+        for c in range(1, channels):
+            if c < channels - reach + 1:
+                total = ops.add(total, ops.select(squares, 1, c + reach - 1))
+            if c > reach:
+                total = ops.sub(total, ops.select(squares, 1, c - reach))
+            scales.append(total)
+        scale = ops.add(ops.mul(ops.stack(scales, 1), self.alpha / self.size), self.k)
+        return ops.mul(ops.pow(scale, -self.beta), input)
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

@@ -10,7 +10,7 @@ from gpujit.ir.arrays import Misfit, as_array
 from gpujit.ir.dtypes import BY_NAME, FLOAT32, is_tensor_dtype
 from gpujit.ir.values import Device, parse_device
 from gpujit.nn.typing import Tensor
-from gpujit.support.errors import ArgumentError, DeviceError
+from gpujit.support.errors import ArgumentError, DeviceError, LayerError
 
 
 class _Marked:
@@ -56,6 +56,50 @@ class Buffer(_Marked):
     def __init__(self, data: Any = None, *, persistent: bool = True) -> None:
         super().__init__(data)
         self.persistent = persistent
+
+
+class Uninitialized:
+    """Stands in a lazy layer for an array whose shape the first input decides; it has a dtype alone."""
+
+    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+        check_device(device)
+        self.dtype = to_dtype(dtype)
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> Tensor:
+        """A new array, not filled, to be set in the place of this."""
+        return new(shape, self.dtype if dtype is None else dtype, device)
+
+    def astype(self, dtype: Any, copy: bool = True) -> Any:
+        """The same for an array of another dtype."""
+        return type(self)(dtype=dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise LayerError(f"{self!r} has no values yet; call the lazy module once, which makes them")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class UninitializedParameter(Uninitialized):
+    """A parameter of a lazy layer before its first call."""
+
+
+class UninitializedBuffer(Uninitialized):
+    """A buffer of a lazy layer before its first call."""
+
+    def __init__(
+        self, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
+    ) -> None:
+        super().__init__(requires_grad, device, dtype)
+        self.persistent = persistent
+
+    def astype(self, dtype: Any, copy: bool = True) -> UninitializedBuffer:
+        return UninitializedBuffer(dtype=dtype, persistent=self.persistent)
+
+
+def is_uninitialized(value: Any) -> bool:
+    """Whether a value stands for an array that is not made yet, here or in PyTorch."""
+    return isinstance(value, Uninitialized) or type(value).__name__ in ("UninitializedParameter", "UninitializedBuffer")
 
 
 def to_array(value: Any, place: str) -> Tensor:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpujit.nn.parameter import to_array
+from gpujit.nn.parameter import Uninitialized, is_uninitialized, to_array
 from gpujit.support.errors import ArgumentError, StateDictError
 
 if TYPE_CHECKING:
     from gpujit.nn.module import Module
+    from gpujit.nn.scripted import Scripted
 
 EXTRA_STATE = "_extra_state"
 # PyTorch's name of the attribute in which a state_dict keeps the version of every module.
@@ -58,7 +59,7 @@ def collect(module: Module, destination: dict[str, Any] | None, prefix: str, kee
     return result
 
 
-def _own(module: Module) -> dict[str, Any]:
+def _own(module: Module | Scripted) -> dict[str, Any]:
     """A module's own parameters and persistent buffers by name."""
     persistent = {n: b for n, b in module._buffers.items() if n not in module._non_persistent_buffers_set}
     return {n: a for n, a in {**module._parameters, **persistent}.items() if a is not None}
@@ -73,7 +74,7 @@ def save_own(module: Module, destination: dict[str, Any], prefix: str) -> None:
         destination[prefix + EXTRA_STATE] = extra(module)
 
 
-def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> IncompatibleKeys:
+def load(module: Module | Scripted, state_dict: Any, strict: bool, assign: bool) -> IncompatibleKeys:
     """What ``Module.load_state_dict`` does."""
     if not isinstance(state_dict, Mapping):
         raise ArgumentError(f"load_state_dict: a dict of arrays is needed, found a {type(state_dict).__name__}")
@@ -82,7 +83,7 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> Incompa
     keys = IncompatibleKeys([], [])
     errors: list[str] = []
 
-    def visit(m: Module, prefix: str) -> None:
+    def visit(m: Module | Scripted, prefix: str) -> None:
         metadata = dict(versions.get(prefix.rstrip("."), {}))
         if assign:
             metadata["assign_to_params_buffers"] = True
@@ -106,8 +107,16 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> Incompa
     return keys
 
 
+def _made(module: Any, name: str, held: Uninitialized, given: Any) -> Any:
+    """A lazy module's array for a state's, which decides its shape; None while that has none either."""
+    shape = None if is_uninitialized(given) else getattr(given, "shape", None)
+    if shape is not None:
+        setattr(module, name, held.materialize(shape))
+    return None if shape is None else getattr(module, name)
+
+
 def load_own(
-    module: Module,
+    module: Module | Scripted,
     state_dict: dict[str, Any],
     prefix: str,
     metadata: dict[str, Any],
@@ -124,6 +133,13 @@ def load_own(
             if strict:
                 missing.append(key)
             continue
+        if isinstance(array, Uninitialized):
+            array = _made(module, name, array, state_dict[key])
+            if array is None:
+                continue
+        if is_uninitialized(state_dict[key]):
+            errors.append(f"{key}: the state has no values for it yet")
+            continue
         try:
             given = to_array(state_dict[key], key)
         except ArgumentError as e:
@@ -139,16 +155,17 @@ def load_own(
         else:
             with np.errstate(all="ignore"):
                 array[...] = given.astype(array.dtype, copy=False)
-    if hasattr(type(module), "set_extra_state"):
+    set_extra = getattr(type(module), "set_extra_state", None)
+    if set_extra is not None:
         if prefix + EXTRA_STATE in state_dict:
-            module.set_extra_state(state_dict[prefix + EXTRA_STATE])
+            set_extra(module, state_dict[prefix + EXTRA_STATE])
         elif strict:
             missing.append(prefix + EXTRA_STATE)
     for key in state_dict:
         if key.startswith(prefix):
             name, dot, _ = key[len(prefix) :].partition(".")
             if name == EXTRA_STATE and not dot:
-                fits = hasattr(type(module), "set_extra_state")
+                fits = set_extra is not None
             else:
                 fits = name in (module._modules if dot else own)
             if not fits:

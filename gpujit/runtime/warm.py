@@ -12,6 +12,7 @@ import numpy as np
 from gpujit.ir import types as T
 from gpujit.ir.arrays import describe
 from gpujit.ir.dtypes import is_tensor_dtype
+from gpujit.ir.saved import Saved
 from gpujit.ir.schema import Schema
 from gpujit.ir.values import DeviceTensor, ScriptObject
 from gpujit.ops.generator import DEFAULT
@@ -139,42 +140,10 @@ def unchanged(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
     Arrays are the same objects with the same numbers; so are lists and dicts. Other threads that use them meanwhile see
     what the block does, and lose what they do.
     """
-    saved: dict[int, tuple[Any, Any]] = {}
-    stack: list[Any] = [*args, *kwargs.values()]
-    while stack:
-        value = stack.pop()
-        if id(value) in saved:
-            continue
-        if isinstance(value, ScriptObject):
-            saved[id(value)] = value, list(value.slots)
-            stack += value.slots
-        elif isinstance(value, list):
-            saved[id(value)] = value, list(value)
-            stack += value
-        elif isinstance(value, dict):
-            saved[id(value)] = value, dict(value)
-            stack += value.values()
-        elif isinstance(value, tuple):
-            stack += value
-        elif isinstance(value, DeviceTensor):
-            if hasattr(value.owner, "saved"):
-                saved[id(value)] = value, value.owner.saved()
-        elif isinstance(value, np.ndarray) and value.flags.writeable:
-            saved[id(value)] = value, value.copy()
+    saved = Saved([*args, *kwargs.values()])
     numbers = DEFAULT.state()
     try:
         yield
     finally:
         DEFAULT.restore(numbers)
-        for value, before in saved.values():
-            if isinstance(value, ScriptObject):
-                value.slots[:] = before
-            elif isinstance(value, list):
-                value[:] = before
-            elif isinstance(value, dict):
-                value.clear()
-                value.update(before)
-            elif callable(before):
-                before()
-            elif not np.array_equal(value, before):
-                value[...] = before
+        saved.restore()

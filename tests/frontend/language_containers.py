@@ -241,4 +241,8 @@ def f(a: List[List[float]], b: List[List[float]]):
         out.append(new)
     return out
 """, ([[1.0, 2.0], [3.0, 4.0]], [[5.0], [6.0]])),
+    program("slice_object", "def f(x: List[int], n: int):\n    s = slice(1, n)\n    t = slice(n)\n    return x[s], x[t], x[slice(None)], x[slice(0, None, 2)], 'abcdef'[slice(1, 3)]\n", ([1, 2, 3, 4, 5], 3), ([], 0)),
+    program("slice_object_of_tensor", "def f(x: Tensor, n: int):\n    s = slice(0, n)\n    y = x + 0\n    y[s] = 5.0\n    y[slice(1, None), slice(0, 1)] += 1\n    return x[s], x[:, s], x[..., slice(n)], x[slice(None, None, 2), None], y\n", (array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), 1)),
+    program("slice_object_of_tuple", "def f(x: int):\n    t = (x, 'a', 2.5, x)\n    return t[slice(1, 3)], t[slice(2)]\n", (1,)),
+    program("slice_object_before_loop", "def f(x: List[int]):\n    s = slice(1, 2)\n    total = 0\n    for i in range(3):\n        total += x[s][0]\n    return total\n", ([1, 2, 3],)),
 ]

@@ -319,4 +319,6 @@ def f(xs: List[int], k: int) -> Optional[int]:
             return i
     return None
 """, ([1, 2], 2), ([1, 2], 5)),
+    program("set_grad_enabled", "def f(x: Tensor):\n    torch.set_grad_enabled(False)\n    a = torch.is_grad_enabled()\n    torch.set_grad_enabled(True)\n    return x * 2, a\n", (X,)),
+    program("autocast_off", "def f(x: Tensor):\n    with torch.autocast('cpu', enabled=False), torch.cuda.amp.autocast(enabled=False):\n        y = x * 2\n    with torch.autocast('cuda', None, False):\n        y = y + 1\n    return y\n", (X,)),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Tuple  # noqa: UP035 - the language of scripts has it
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import gpujit
 from gpujit import ops
 from gpujit.support.errors import ArgumentError, SourceError
 from tests.frontend import small_nn as nn
+from tests.programs import archive, module
 
 X = np.array([1.0, -2.0, 3.0], dtype=np.float32)
 
@@ -50,6 +51,19 @@ class Net(nn.Module):
     @gpujit.export
     def first(self, x: gpujit.Tensor) -> gpujit.Tensor:
         return self.layers[0](x)
+
+
+def doubling(module: Any, inputs: Tuple[gpujit.Tensor]) -> Tuple[gpujit.Tensor]:  # noqa: UP006
+    return (inputs[0] * 2,)
+
+
+def test_modules_that_differ_in_their_hooks_have_types_of_their_own():
+    plain, hooked, again = Layer(1), Layer(1), Layer(1)
+    for layer in (hooked, again):
+        layer.register_forward_pre_hook(doubling)
+    found = [gpujit.script(layer) for layer in (plain, hooked, again)]
+    assert [float(f(X)[0]) for f in found] == [2.0, 3.0, 3.0]
+    assert found[0]._object.type != found[1]._object.type == found[2]._object.type
 
 
 class Stub:
@@ -210,6 +224,7 @@ def test_errors_show_the_line_and_the_caret() -> None:
 def test_errors_in_what_is_called_show_the_call() -> None:
     text = error_of("def g(x: int):\n    return x + 'a'\ndef f(x: int):\n    return g(x)\n")
     assert "line 2" in text
+
     def inner(x: int) -> int:
         return x + "a"  # type: ignore[operator]
 
@@ -284,3 +299,82 @@ def test_scripting_from_many_threads() -> None:
     for t in threads:
         t.join()
     assert results == [True] * 8
+
+
+# Names of torch that PyTorch compiles and gpujit refuses, or that both refuse with a reason of ours.
+REFUSED_NAMES = {
+    "with torch.autocast('cpu'):\n        x = x + 1": "autocast is not supported unless it is switched off",
+    "with torch.autocast('cpu', enabled=flag):\n        x = x + 1": "unless it is switched off",
+    "with torch.cuda.amp.autocast():\n        x = x + 1": "write the casts",
+    "x = torch.distributed.rpc.rpc_sync('w', torch.relu, (x,))": "a program runs in one process",
+    "torch.distributed.all_reduce(x)": "a program runs in one process",
+    "x = super().forward(x)": "Give the method of the base class a name",
+    "y = open('a')": "files are read outside",
+    "y = set([1])": "use a list",
+    "s = slice(0, 1)\n    y = [s]": "a slice object is no value",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED_NAMES)
+def test_names_outside_the_language_say_what_to_write_instead(line):
+    with pytest.raises(SourceError, match=REFUSED_NAMES[line]) as caught:
+        gpujit.CompilationUnit(f"def f(x, flag: bool):\n    {line}\n    return x\n")
+    assert "<--- HERE" in str(caught.value)
+    assert "in __torch__.f" in str(caught.value)
+
+
+def test_contexts_that_change_nothing():
+    unit = gpujit.CompilationUnit(
+        "def f(x):\n    with torch.autocast('cuda', enabled=False), torch.jit.strict_fusion():\n        return x + 1\n"
+    )
+    assert np.array_equal(unit.f(X), X + 1)
+
+
+def test_functions_that_say_they_cannot_be_scripted():
+    def decorated(x):
+        return x
+
+    decorated.__script_unsupported = "@decorated() is not supported in script mode"
+
+    def calls(x):
+        return decorated(x)
+
+    with pytest.raises(ArgumentError, match="is not supported in script mode"):
+        gpujit.script(decorated)
+    with pytest.raises(SourceError, match="is not supported in script mode"):
+        gpujit.script(calls)
+
+
+AUTOCAST = """
+class autocast:
+  _enabled : bool
+  def __init__(self: __torch__.torch.amp.autocast_mode.autocast, device_type: str, dtype: Optional[int]=None,
+      enabled: bool=True, cache_enabled: Optional[bool]=None) -> NoneType:
+    self._enabled = enabled
+    return None
+  def __enter__(self: __torch__.torch.amp.autocast_mode.autocast) -> __torch__.torch.amp.autocast_mode.autocast:
+    return self
+  def __exit__(self: __torch__.torch.amp.autocast_mode.autocast, a: Any, b: Any, c: Any) -> NoneType:
+    return None
+"""
+
+
+@pytest.mark.parametrize("given", ["'cpu'", "'cpu', None, False", "'cuda'", "'cpu', None, flag", "device"])
+def test_autocast_in_archives_is_refused_where_it_would_change_dtypes(given):
+    source = module(
+        f"""
+    def forward(self: __torch__.M, x: Tensor, device: str="cuda", flag: bool=False) -> Tensor:
+      _0 = __torch__.torch.amp.autocast_mode.autocast.__new__(__torch__.torch.amp.autocast_mode.autocast)
+      _1 = (_0).__init__({given}, )
+      with _0:
+        y = torch.mul(x, 2)
+      return y
+    """,
+        "",
+    )
+    loaded = gpujit.load(archive({"__torch__.py": source, "__torch__/torch/amp/autocast_mode.py": AUTOCAST}))
+    if given in ("'cpu', None, False", "'cuda'"):
+        assert np.array_equal(loaded(X), X * 2)
+    else:
+        with pytest.raises(SourceError, match="autocast on the CPU is not supported"):
+            loaded(X)

@@ -105,6 +105,31 @@ case("InstanceNorm2d-stats", lambda nn: nn.InstanceNorm2d(4, track_running_stats
 case("InstanceNorm3d", lambda nn: nn.InstanceNorm3d(4), X3)
 case("LocalResponseNorm", lambda nn: nn.LocalResponseNorm(3, alpha=1e-2), X2)
 case("LocalResponseNorm-even", lambda nn: nn.LocalResponseNorm(2, k=2.0), X1)
+case("CrossMapLRN2d", lambda nn: nn.CrossMapLRN2d(3, alpha=0.5, k=2.0), floats(2, 9, 4, 3))
+case("CrossMapLRN2d-even", lambda nn: nn.CrossMapLRN2d(4, alpha=0.5), floats(2, 9, 4, 3))
+case("CrossMapLRN2d-wide", lambda nn: nn.CrossMapLRN2d(11, beta=0.5), X2)
+case("SyncBatchNorm", lambda nn: nn.SyncBatchNorm(4), X2)
+case("SyncBatchNorm-train", lambda nn: nn.SyncBatchNorm(4, momentum=0.3, bias=False), floats(7, 4), training=True)
+case(
+    "SyncBatchNorm-converted",
+    lambda nn: nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Sequential(nn.BatchNorm2d(4)), nn.ReLU())),
+    X2,
+)
+
+# ---------------------------------------------------------------------------------------- many classes
+case(
+    "AdaptiveLogSoftmaxWithLoss",
+    lambda nn: nn.AdaptiveLogSoftmaxWithLoss(16, 20, [4, 10, 15]),
+    floats(9, 16),
+    ints(20, 9),
+)
+case(
+    "AdaptiveLogSoftmaxWithLoss-one",
+    lambda nn: nn.AdaptiveLogSoftmaxWithLoss(8, 12, [3], div_value=2.0, head_bias=True),
+    floats(8),
+    np.array(7),
+)
+case("AdaptiveLogSoftmaxWithLoss-head", lambda nn: nn.AdaptiveLogSoftmaxWithLoss(8, 12, [6]), floats(3, 8), ints(6, 3))
 
 # ---------------------------------------------------------------------------------------- tables
 case("Embedding", lambda nn: nn.Embedding(7, 5), ints(7, 3, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import warnings
 from typing import Any
@@ -90,6 +91,21 @@ def test_same_outputs_in_double_precision(case):
     compare(case, "float64", 1e-11)
 
 
+@pytest.mark.parametrize("cutoffs", [[2, 5, 9], [7]])
+@pytest.mark.parametrize("bias", [0.0, 9.0, -9.0])
+def test_adaptive_softmax_finds_the_most_likely_class(cutoffs, bias):
+    # A bias moves rows between the head and the clusters.
+    case = Case("", lambda package: package.AdaptiveLogSoftmaxWithLoss(6, 12, cutoffs, 2.0, True), ())
+    mine, theirs = pair(case)
+    x = np.random.default_rng(0).standard_normal((9, 6)).astype(np.float32)
+    with torch.no_grad():
+        for layer in (mine, theirs):
+            layer.head.bias[: cutoffs[0]] += bias
+        check(mine.log_prob(x), theirs.log_prob(torch.from_numpy(x)), 1e-5)
+        check(mine.predict(x), theirs.predict(torch.from_numpy(x)), 0)
+    assert {type(mine(x, np.arange(9))).__name__, *mine(x, np.arange(9))._fields} == {"_ASMoutput", "output", "loss"}
+
+
 HALF = (
     "Linear", "Conv2d", "ConvTranspose2d", "LayerNorm", "BatchNorm2d-train", "Embedding", "GELU", "Softmax", "LSTM",
     "MultiheadAttention", "TransformerEncoderLayer", "MaxPool2d", "AvgPool1d", "Upsample-bilinear",
@@ -148,6 +164,40 @@ def test_state_goes_back_to_torch(case):
     theirs.load_state_dict(state)
     for name, tensor in theirs.state_dict().items():
         assert np.array_equal(mine.state_dict()[name], tensor.numpy())
+
+
+# Names of torch.nn that are not here, as docs/nn.md says; what its modules import, and what trains, is none of them.
+MISSING = {
+    "nn": {"Container", "DataParallel", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions", "factory_kwargs"},
+    "functional": {
+        "grouped_mm", "linear_cross_entropy", "scaled_grouped_mm", "scaled_mm", "assert_int_or_pair",
+    },
+    "init": {
+        "constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal", "orthogonal", "sparse", "uniform",
+        "xavier_normal", "xavier_uniform",
+    },
+    "utils": {
+        "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "skip_init",
+        "stateless", "convert_conv2d_weight_memory_format", "convert_conv3d_weight_memory_format",
+    },
+    "utils.rnn": set(),
+    "utils.parametrize": {"transfer_parametrizations_and_params"},
+    "utils.parametrizations": {"orthogonal"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("home", MISSING)
+def test_names_that_are_missing_are_known(home):
+    package = "torch.nn" if home == "nn" else f"torch.nn.{home}"
+    mine = importlib.import_module(package.replace("torch", "gpujit"))
+    theirs = importlib.import_module(package)
+    public = getattr(theirs, "__all__", None) or [n for n in vars(theirs) if not n.startswith("_")]
+    names = [n for n in public if str(getattr(getattr(theirs, n), "__module__", "torch.nn")).startswith("torch.nn")]
+    if home != "utils":
+        names = [n for n in names if not inspect.ismodule(getattr(theirs, n))]
+    names = [n for n in names if callable(getattr(theirs, n)) or inspect.ismodule(getattr(theirs, n))]
+    names = [n for n in names if home == "nn" or not n[0].isupper() or n in getattr(theirs, "__all__", ())]
+    assert {n for n in names if not hasattr(mine, n)} == MISSING[home]
 
 
 # Constructors that take anything in PyTorch, or whose default is a function of the package's own.

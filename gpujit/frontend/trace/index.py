@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from gpujit.frontend.trace.numbers import TracedInt, TracedNumber
-from gpujit.frontend.trace.numpy_calls import Call, attach, holds_traced, store
-from gpujit.frontend.trace.state import Traced
+from gpujit.frontend.trace.numpy_calls import Call, attach, store
+from gpujit.frontend.trace.state import Traced, holds_traced
 from gpujit.ops import calls
 
 

@@ -198,15 +198,7 @@ def _unpacked(tracer: Tracer, value: Any, node_value: Value, type_: T.Type) -> A
         node = tracer.node("prim::ListUnpack", [node_value])
         return [_unpacked(tracer, v, node.add_output(type_.element), type_.element) for v in value]
     if isinstance(type_, T.DictType):
-        kind = "str" if type_.key == T.STR else "int"
-        found = {}
-        for key, item in value.items():
-            op = table.by_full_name(f"aten::__getitem__.Dict_{kind}")
-            assert op is not None
-            node = tracer.node("aten::__getitem__", [node_value, tracer.scalar(key)])
-            node.schema = op.schema
-            found[key] = _unpacked(tracer, item, node.add_output(type_.value), type_.value)
-        return found
+        return {k: _unpacked(tracer, v, tracer.entry(node_value, k, type_), type_.value) for k, v in value.items()}
     return tracer.wrap(value, node_value, type_)
 
 

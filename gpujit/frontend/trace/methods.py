@@ -3,10 +3,13 @@ it. What a method reads from outside becomes its arguments, what is read of it o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpujit.frontend.trace.compiled import CALL_METHOD
 from gpujit.frontend.trace.modules import ATTRIBUTE, SET_ATTRIBUTE, ModuleTree, Part, Scope
+from gpujit.frontend.trace.state import READ_ATTRIBUTE
 from gpujit.ir import types as T
 from gpujit.ir.graph import Block, Graph, Node, Value, copy_node
 from gpujit.ir.module import Function
@@ -15,11 +18,16 @@ from gpujit.ops import table
 from gpujit.passes.cse import pool_constants
 from gpujit.passes.dce import eliminate_dead_code
 
+# Kinds that are kept although nobody reads them: what compiled code does is looked into later.
+_EFFECTS = (SET_ATTRIBUTE, CALL_METHOD, "prim::CallFunction")
+# Kinds that name a module in the tree, which must be below the method that has them.
+_OF_MODULES = (SET_ATTRIBUTE, CALL_METHOD, READ_ATTRIBUTE)
+
 
 def drop_unread(graph: Graph) -> None:
     """Remove nodes without effects that nobody reads, in one walk from the end."""
     for node in graph.block.nodes_reversed:
-        if any(v.uses for v in node.outputs) or node.kind in (SET_ATTRIBUTE, "prim::CallFunction"):
+        if any(v.uses for v in node.outputs) or node.kind in _EFFECTS:
             continue
         if node.schema is not None:
             op = table.by_full_name(node.schema.full_name)
@@ -127,6 +135,12 @@ class _Emitter:
                 self.call(item)
             elif item.kind == SET_ATTRIBUTE:
                 self.set_attribute(item)
+            elif item.kind == CALL_METHOD:
+                owner = self.module(item.attributes["part"], item)
+                self.values[item.output] = self.call_node(owner, item.attributes["name"], item.inputs, item)
+            elif item.kind == READ_ATTRIBUTE:
+                owner = self.module(item.attributes["part"], item)
+                self.values[item.output] = self.get(owner, item.attributes["name"], T.TENSOR, item)
             else:
                 for value in item.inputs:
                     self.value(value)
@@ -167,14 +181,24 @@ class _Emitter:
         new.source = node.source
         self.block.append(new)
 
+    def call_node(
+        self, owner: Value, name: str, given: Iterable[Value], at: Node, type_: T.Type | None = None
+    ) -> Value:
+        """The result of a method of a module; its type is that of ``at``'s result unless it is given."""
+        node = Node("prim::CallMethod", [owner, *map(self.value, given)], {"name": name})
+        node.source = at.source
+        return self.block.append(node).add_output(at.output.type if type_ is None else type_)
+
     def call(self, group: _Group) -> None:
-        """A call of a submodule; one that is not below this module is written out here instead."""
+        """A call of a submodule; one that is not below this module, or uses modules that are not below it, is written
+        out here instead."""
         assert group.scope is not None
         part = group.scope.part
-        if self.part.path_to(part) is None:
+        nodes = group.nodes()
+        used = [n.attributes["part"] for n in nodes if n.kind in _OF_MODULES]
+        if self.part.path_to(part) is None or any(part.path_to(p) is None for p in used):
             self.items(group)
             return
-        nodes = group.nodes()
         inside = {v for n in nodes for v in n.outputs}
         members = set(nodes)
         read = [v for n in nodes for v in n.inputs if v not in inside]
@@ -192,9 +216,7 @@ class _Emitter:
         tidy(graph)
         function = _add(part, graph, "forward")
         owner = self.module(part, nodes[0])
-        call = Node("prim::CallMethod", [owner, *map(self.value, given)], {"name": function.short_name})
-        call.source = nodes[0].source
-        result = self.block.append(call).add_output(graph.outputs[0].type)
+        result = self.call_node(owner, function.short_name, given, nodes[0], graph.outputs[0].type)
         if len(results) == 1:
             self.values[results[0]] = result
         elif results:

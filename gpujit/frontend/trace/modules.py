@@ -18,9 +18,14 @@ from gpujit.frontend.trace.current import CURRENT
 from gpujit.frontend.trace.state import Traced, Tracer
 from gpujit.ir import types as T
 from gpujit.ir.graph import Value
+from gpujit.ir.module import submodules
+from gpujit.ir.saved import Saved
 from gpujit.ir.values import ScriptObject
 from gpujit.nn.hooks import calling, run
 from gpujit.nn.module import Module
+from gpujit.nn.parameter import is_uninitialized
+from gpujit.nn.scripted import is_compiled
+from gpujit.support.errors import ArgumentError
 
 # Stands in the flat graph for an attribute of a module; ``methods`` makes prim::GetAttr of it.
 ATTRIBUTE, SET_ATTRIBUTE = "trace::attribute", "trace::set_attribute"
@@ -41,7 +46,10 @@ class Scope:
 
 @dataclass(eq=False)
 class Part:
-    """One module object: its class in the graph and its object, which all the names that it has share."""
+    """One module object: its class in the graph and its object, which all the names that it has share.
+
+    ``module`` is the live one; None for a compiled module, which has its methods already.
+    """
 
     module: Any
     object: ScriptObject
@@ -77,11 +85,26 @@ class ModuleTree:
         """The modules, each once."""
         return list(self._parts.values())
 
+    @property
+    def live_parts(self) -> list[Part]:
+        """Those of modules that are not compiled."""
+        return [part for part in self._parts.values() if part.module is not None]
+
     def part_of(self, module: Any) -> Part | None:
-        """The part of a module object; None for a foreign one."""
+        """The part of a live module, or of a compiled one's object; None for a foreign one."""
         return self._parts.get(id(module))
 
+    def _compiled(self, module: ScriptObject) -> Part:
+        """The part of a compiled module, which is itself what the graph has."""
+        part = self._parts.get(id(module))
+        if part is None:
+            part = self._parts[id(module)] = Part(None, module)
+            part.children.update((n, self._compiled(m)) for n, m in submodules(module))
+        return part
+
     def _part(self, module: Any) -> Part:
+        if is_compiled(module):
+            return self._compiled(module._object)
         known = self._parts.get(id(module))
         if known is not None:
             return known
@@ -90,6 +113,11 @@ class ModuleTree:
         slots = part.object.slots
         for items in (module._parameters, module._buffers):
             for name, value in items.items():
+                if is_uninitialized(value):
+                    raise ArgumentError(
+                        f"{type(module).__name__}: {name!r} has no values yet; call the lazy module once before it is "
+                        "traced"
+                    )
                 class_type.add_attribute(name, T.NONE if value is None else T.TENSOR)
                 slots.append(None if value is None else array_of(value))
         class_type.parameters = tuple(n for n, v in module._parameters.items() if v is not None)
@@ -125,15 +153,14 @@ class State:
     """What a module's arrays hold, to be put back after runs that write buffers."""
 
     def __init__(self, tree: ModuleTree) -> None:
-        self._tree = tree
         self._held = [
             (items, name, value, np.array(array_of(value)))
-            for part in tree.parts
+            for part in tree.live_parts
             for items in (part.module._parameters, part.module._buffers)
             for name, value in items.items()
             if value is not None
         ]
-        self._slots = [list(part.object.slots) for part in tree.parts]
+        self._objects = Saved(part.object for part in tree.parts)
 
     def restore(self) -> None:
         """Put everything back."""
@@ -142,8 +169,7 @@ class State:
             array = array_of(value)
             if not np.array_equal(array, numbers, equal_nan=array.dtype.kind in "fc"):
                 array[...] = numbers
-        for part, slots in zip(self._tree.parts, self._slots, strict=True):
-            part.object.slots[:] = slots
+        self._objects.restore()
 
 
 @contextmanager
@@ -153,7 +179,7 @@ def placed(tracer: Tracer, tree: ModuleTree) -> Iterator[None]:
     held: list[tuple[Part, dict[str, Any], str, Traced]] = []
     tracer.scope = Scope(tree.root, None)
     attribute_scope, tracer.scope = tracer.scope, None
-    for part in tree.parts:
+    for part in tree.live_parts:
         for items in (part.module._parameters, part.module._buffers):
             for name, value in list(items.items()):
                 if value is not None:
@@ -161,11 +187,17 @@ def placed(tracer: Tracer, tree: ModuleTree) -> Iterator[None]:
                     tracer.attributes[id(value)] = (value, traced._value)
                     items[name] = traced
                     held.append((part, items, name, traced))
+    for part in tree.parts:
+        if part.module is None:
+            # Code that got at an array behind the tracer's back.
+            for name, value in zip(part.object.type.attributes, part.object.slots, strict=True):
+                if type(value) is np.ndarray and id(value) not in tracer.attributes:
+                    tracer.attributes[id(value)] = value, _attribute(tracer, part, name)
     tracer.scope = attribute_scope
     tracer.tree = tree
     try:
         # Modules of gpujit.nn say themselves when they are called; classes of others are made to.
-        foreign = {_call_owner(type(part.module)) for part in tree.parts if not isinstance(part.module, Module)}
+        foreign = {_call_owner(type(part.module)) for part in tree.live_parts if not isinstance(part.module, Module)}
         with calling(_scoped(run)), _noticed(foreign):
             yield
         for part, items, name, traced in held:

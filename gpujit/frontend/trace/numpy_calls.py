@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.frontend.trace.numbers import TracedNumber
-from gpujit.frontend.trace.state import Traced, Tracer, dtype_code, root
+from gpujit.frontend.trace.state import Traced, Tracer, dtype_code, holds_traced, root
 from gpujit.ir import types as T
 from gpujit.ir.dtypes import is_tensor_dtype
 from gpujit.support.errors import DTypeError, InternalError
@@ -122,17 +122,6 @@ def load_tables() -> None:
         numpy_shape,
         numpy_statistics,
     )
-
-
-def holds_traced(item: Any) -> bool:
-    """Whether a nested list, tuple or dict holds a traced value."""
-    if isinstance(item, Traced):
-        return True
-    if isinstance(item, dict):
-        return any(map(holds_traced, item.values()))
-    if isinstance(item, slice):
-        return any(isinstance(v, Traced) for v in (item.start, item.stop, item.step))
-    return isinstance(item, (list, tuple)) and any(map(holds_traced, item))
 
 
 def traced_in(item: Any) -> list[Any]:

@@ -17,10 +17,10 @@ import numpy as np
 
 from gpujit.frontend.trace.current import CURRENT
 from gpujit.frontend.trace.numbers import TracedNumber
-from gpujit.frontend.trace.numpy_calls import Call, attach, holds_traced, load_tables, records
+from gpujit.frontend.trace.numpy_calls import Call, attach, load_tables, records
 from gpujit.frontend.trace.numpy_shape import sizes_of
 from gpujit.frontend.trace.places import is_library
-from gpujit.frontend.trace.state import Traced
+from gpujit.frontend.trace.state import Traced, holds_traced
 
 # ------------------------------------------------------------------------------------------ like another array
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from gpujit.frontend.trace.numbers import TracedNumber
-from gpujit.frontend.trace.numpy_calls import Call, holds_traced, records, since_numpy, store
-from gpujit.frontend.trace.state import Traced
+from gpujit.frontend.trace.numpy_calls import Call, records, since_numpy, store
+from gpujit.frontend.trace.state import Traced, holds_traced
 
 _DEFAULT: Any = np._NoValue
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,16 @@ from gpujit.ir import types as T
 from gpujit.ir.dtypes import code_of, is_tensor_dtype
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.module import Function
-from gpujit.ir.schema import Schema
 from gpujit.ir.source import SourceRange
-from gpujit.ir.values import Device, QTensor, SparseTensor, is_int64
+from gpujit.ir.values import Device, QTensor, ScriptObject, SparseTensor, is_int64
 from gpujit.ops import calls, overloads, table
-from gpujit.support.errors import ArgumentError, InternalError, TraceError, TracerWarning
+from gpujit.support.errors import InternalError, TraceError, TracerWarning
 
 _SCALARS: dict[type, T.Type] = {
     bool: T.BOOL, int: T.INT, float: T.FLOAT, complex: T.COMPLEX, str: T.STR, type(None): T.NONE, Device: T.DEVICE,
 }  # fmt: skip
+# Stands in the flat graph for reading an array of a compiled module; ``methods`` makes prim::GetAttr of it.
+READ_ATTRIBUTE = "trace::read_attribute"
 # Answers that follow from dtype and rank alone, which a trace fixes as it does everywhere: plain Python values.
 _FIXED = frozenset(
     (
@@ -89,7 +90,8 @@ class Tracer:
         self.literals: dict[int, Any] = {}
         self._detached: list[tuple[Any, weakref.ref[Traced]]] = []
         self._clones: list[tuple[Node, Any]] = []
-        self._has_writes = False
+        # Whether anything is, or may be, written into a tensor's memory.
+        self.has_writes = False
         # Memory of what the function returned.
         self.returned: list[Any] = []
 
@@ -134,6 +136,8 @@ class Tracer:
         kind = type(value)
         if kind in (list, tuple):
             return kind(map(self.concrete, value))
+        if isinstance(value, tuple) and hasattr(value, "_make"):
+            return value._make(map(self.concrete, value))
         if kind is dict:
             return {k: self.concrete(v) for k, v in value.items()}
         if kind is slice:
@@ -156,14 +160,34 @@ class Tracer:
         kind = type(concrete)
         if kind in self._numbers:
             return self._numbers[kind](self, concrete, self._of_number(value, type_, kind))
-        if kind is list and isinstance(type_, T.ListType) and concrete:
+        if isinstance(type_, T.OptionalType):
+            return self._of_optional(concrete, value, type_)
+        if kind is list and isinstance(type_, T.ListType):
+            if not concrete:
+                self.lost("number", "the length of a list, here 0")
             node = self.node("prim::ListUnpack", [value])
             return [self.wrap(c, node.add_output(type_.element), type_.element) for c in concrete]
         if isinstance(concrete, tuple) and isinstance(type_, T.TupleType):
             node = self.node("prim::TupleUnpack", [value])
             items = [self.wrap(c, node.add_output(t), t) for c, t in zip(concrete, type_.elements, strict=True)]
-            return tuple(items)
+            return concrete._make(items) if hasattr(concrete, "_make") else tuple(items)
+        if kind is dict and isinstance(type_, T.DictType):
+            return {k: self.wrap(c, self.entry(value, k, type_), type_.value) for k, c in concrete.items()}
         return concrete
+
+    def _of_optional(self, concrete: Any, value: Value, type_: T.OptionalType) -> Any:
+        if concrete is None:
+            self.lost("branch", "a result that may be None, here None")
+            return None
+        # It raises where it is None in another run.
+        return self.wrap(concrete, self._op("aten::_unwrap_optional", [value], type_.element), type_.element)
+
+    def entry(self, items: Value, key: Any, type_: T.DictType) -> Value:
+        """The value of a key in a dict of the graph. Raises TraceError for a key that is no int or str."""
+        kind = {str: "str", int: "int"}.get(type(key))
+        if kind is None:
+            raise self.error(f"a dict with the key {key!r} cannot be in a trace; keys are int or str")
+        return self._op(f"aten::__getitem__.Dict_{kind}", [items, self.scalar(key)], type_.value)
 
     def _of_number(self, value: Value, type_: T.Type, kind: type) -> Value:
         if type_ != T.NUMBER:
@@ -191,9 +215,16 @@ class Tracer:
             if element is None or element.has_var or element in (T.ANY, T.NUMBER):
                 element = _joint([v.type for v in parts])
             return self.node("prim::ListConstruct", parts).add_output(T.ListType(element))
-        if kind is tuple:
-            parts = [self.value(v) for v in item]
-            return self.node("prim::TupleConstruct", parts).add_output(T.TupleType(tuple(v.type for v in parts)))
+        if isinstance(item, tuple):
+            wanted = plain.elements if isinstance(plain, T.TupleType) and len(plain.elements) == len(item) else None
+            parts = [self.value(v, t) for v, t in zip(item, wanted or [None] * len(item), strict=True)]
+            made = plain if wanted is not None and isinstance(plain, T.TupleType) and plain.name else None
+            return self.node("prim::TupleConstruct", parts).add_output(
+                made or T.TupleType(tuple(v.type for v in parts))
+            )
+        if kind is dict and isinstance(plain, T.DictType):
+            entries = [v for k, x in item.items() for v in (self.scalar(k), self.value(x, plain.value))]
+            return self.node("prim::DictConstruct", entries).add_output(plain)
         if kind is np.ndarray or isinstance(item, (QTensor, SparseTensor)):
             return self.array(item)
         if isinstance(item, (np.ndarray, np.generic)) or hasattr(item, "__array__"):
@@ -219,6 +250,10 @@ class Tracer:
         self.graph.block.append(node)
         return node.add_output(type_)
 
+    def function(self, function: Function) -> Value:
+        """A compiled function, to be called."""
+        return self._constant(function, T.FUNCTION)
+
     def array(self, item: Any, *, silent: bool = False) -> Value:
         """A constant array: a copy of it as it is now. It is listed as a loss unless ``silent``."""
         attribute = self.attributes.get(id(item))
@@ -239,6 +274,19 @@ class Tracer:
         value = self._constant(copy, T.TENSOR)
         known.append((item, copy, value))
         return value
+
+    # ------------------------------------------------------------------------------------ compiled modules
+
+    def has_part(self, module: ScriptObject) -> bool:
+        """Whether a compiled module is below what is traced."""
+        return self.tree is not None and self.tree.part_of(module) is not None
+
+    def read_attribute(self, module: ScriptObject, name: str, value: Any) -> Any:
+        """An array that a compiled module holds, as the function sees it: traced, when the module is below."""
+        if not self.has_part(module):
+            return value
+        node = self.node(READ_ATTRIBUTE, [], {"part": self.tree.part_of(module), "name": name})
+        return self.wrap(value, node.add_output(T.TENSOR), T.TENSOR)
 
     # ------------------------------------------------------------------------------------------- recording
 
@@ -287,19 +335,6 @@ class Tracer:
         outputs = [node.add_output(t) for t in types]
         return tuple(self.wrap(c, v, t) for c, v, t in zip(result, outputs, types, strict=True))
 
-    def call_function(
-        self, function: Function, args: Sequence[Any], kwargs: dict[str, Any], run: Callable[[list[Any]], Any]
-    ) -> Any:
-        """Record a call of a compiled function, which stays a function of its own; ``run`` runs it on this run's
-        values. Raises ArgumentError for too many, too few or unknown arguments."""
-        values = _arguments(function.schema, args, kwargs)
-        target = self._constant(function, T.FUNCTION)
-        formals = [a.type for a in function.schema.arguments]
-        inputs = [self.value(v, t) for v, t in zip(values, formals, strict=True)]
-        type_ = function.schema.returns[0].type
-        output = self.node("prim::CallFunction", [target, *inputs]).add_output(type_)
-        return self.wrap(run([self.concrete(v) for v in values]), output, type_)
-
     def _input(self, step: overloads.Step, given: Sequence[Any]) -> Value:
         """The value one parameter gets."""
         if step.kind == "default":
@@ -320,7 +355,7 @@ class Tracer:
 
     def wrote(self, target: Any) -> None:
         """Something was written into a tensor's memory."""
-        self._has_writes = True
+        self.has_writes = True
         array = target._concrete if isinstance(target, Traced) else target
         if not isinstance(array, np.ndarray):
             return
@@ -354,7 +389,7 @@ class Tracer:
         returned = {id(base) for base in self.returned}
         for node, base in self._clones:
             leaves = id(base) in returned or any(use.node.kind == "prim::Return" for use in node.output.uses)
-            if not self._has_writes and not leaves:
+            if not self.has_writes and not leaves:
                 node.output.replace_all_uses_with(node.inputs[0])
                 node.destroy()
         self.returned.clear()
@@ -368,17 +403,15 @@ class Tracer:
         return [found for reference in self.alive if (found := reference()) is not None]
 
 
-def _arguments(schema: Schema, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """An argument for each parameter: given by place, by name, or the default."""
-    rest = schema.arguments[len(args) :]
-    unknown = [k for k in kwargs if k not in [a.name for a in rest]]
-    missing = [a.name for a in rest if a.name not in kwargs and not a.has_default]
-    if len(args) > len(schema.arguments) or unknown or missing:
-        names = ", ".join(a.name for a in schema.arguments)
-        raise ArgumentError(f"{schema.name}() takes ({names}); found {len(args)} arguments and {list(kwargs)}")
-    values = [*args, *(kwargs.get(a.name, a.default) for a in rest)]
-    wants_float = [a.type == T.FLOAT for a in schema.arguments]
-    return [float(v) if f and type(v) is int else v for v, f in zip(values, wants_float, strict=True)]
+def holds_traced(item: Any) -> bool:
+    """Whether a nested list, tuple or dict holds a traced value."""
+    if isinstance(item, Traced):
+        return True
+    if isinstance(item, dict):
+        return any(map(holds_traced, item.values()))
+    if isinstance(item, slice):
+        return any(isinstance(v, Traced) for v in (item.start, item.stop, item.step))
+    return isinstance(item, (list, tuple)) and any(map(holds_traced, item))
 
 
 def root(array: Any) -> Any:

@@ -1,20 +1,28 @@
-"""What is not a layer: sequences of unequal length (``rnn``), and batch norm folded into other layers (``fusion``)."""
+"""What is not a layer: sequences of unequal length (``rnn``), batch norm folded into other layers (``fusion``), arrays
+that are computed from others (``parametrize``, ``parametrizations``, and the older ``norms``)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-_MODULES = ("fusion", "rnn")
-_FUSIONS = ("fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights")
+_MODULES = ("fusion", "norms", "parametrizations", "parametrize", "rnn", "vectors")
+_FUNCTIONS = {
+    "fusion": ("fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights"),
+    "norms": ("remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"),
+    "vectors": ("parameters_to_vector", "vector_to_parameters"),
+}
+_HOMES = {name: module for module, names in _FUNCTIONS.items() for name in names}
 
 if TYPE_CHECKING:
-    from gpujit.nn.utils import fusion, rnn
+    from gpujit.nn.utils import fusion, norms, parametrizations, parametrize, rnn, vectors
     from gpujit.nn.utils.fusion import (
         fuse_conv_bn_eval,
         fuse_conv_bn_weights,
         fuse_linear_bn_eval,
         fuse_linear_bn_weights,
     )
+    from gpujit.nn.utils.norms import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
+    from gpujit.nn.utils.vectors import parameters_to_vector, vector_to_parameters
 
 
 def __getattr__(name: str) -> Any:
@@ -22,10 +30,10 @@ def __getattr__(name: str) -> Any:
 
     if name in _MODULES:
         return import_module(f"gpujit.nn.utils.{name}")
-    if name in _FUSIONS:
-        return getattr(import_module("gpujit.nn.utils.fusion"), name)
+    if name in _HOMES:
+        return getattr(import_module(f"gpujit.nn.utils.{_HOMES[name]}"), name)
     raise AttributeError(f"gpujit.nn.utils has nothing named {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES, *_FUSIONS})
+    return sorted({*globals(), *_MODULES, *_HOMES})
