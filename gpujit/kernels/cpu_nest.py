@@ -39,12 +39,12 @@ EVALUATED = "~"
 SEGMENTS = 16
 # Places further on along rows whose numbers are asked for where lanes lie across rows.
 AHEAD = 16
-# Vectors computed side by side.
-MAX_UNROLL = 4
 # Vector instructions from which on a value is kept for later runs over a row: less takes no longer than reading it.
 WORTH_KEEPING = 8
 # Elements of a block of a row whose maximum and sum of exponentials are taken together.
 BLOCK = 4096
+# Vectors computed side by side.
+MAX_UNROLL = 4
 
 
 class Geometry(NamedTuple):

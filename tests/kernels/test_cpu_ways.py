@@ -176,6 +176,27 @@ def test_long_rows_take_one_run_for_maximum_and_sum(length: int, width: int, mon
     np.testing.assert_allclose(out, want, 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("by", [1.0, 3.0, 6.0, 49.0, 7e5, 2.0**100, 1e35, 0.3])
+def test_quotients_by_a_constant_are_those_of_divisions(by: float, dtype: np.dtype, width: int) -> None:
+    """From 1 on nothing overflows on the way, so that no case is set apart."""
+    info = np.finfo(dtype)
+    rng = np.random.default_rng(0)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, info.max, -info.max, info.tiny * by, by, -by]
+    x = np.array([*special, *(rng.standard_normal(500) * 10.0 ** rng.integers(-9, 30, 500)), *np.arange(100)], dtype)
+    builder = Builder(1)
+    given = builder.load(builder.input(dtype, 1), (dim(0),))
+    quotient = scalar.apply("div", given, scalar.const(by, dtype))
+    builder.store(builder.output(dtype, 1), (dim(0),), quotient)
+    out = np.empty_like(x)
+    cpu_launch.run(builder.finish(), [x], [out], x.shape)
+    with np.errstate(all="ignore"):
+        want = x / dtype.type(by)
+    usual = ~(np.abs(want) < info.tiny)
+    np.testing.assert_array_equal(out[usual], want[usual])
+    np.testing.assert_array_equal(np.signbit(out[want == 0]), np.signbit(want[want == 0]))
+
+
 def quotient(dtype: np.dtype, axes: tuple[int, ...]) -> TileProgram:
     """x / y where y lies along d0 alone; the space's order follows ``axes``."""
     builder = Builder(2)
@@ -206,27 +227,6 @@ def test_quotients_by_inverses_are_those_of_divisions(dtype: np.dtype, width: in
     np.testing.assert_array_equal(out[~small], want[~small])
     np.testing.assert_array_equal(np.signbit(out[want == 0]), np.signbit(want[want == 0]))
     assert (np.abs(out[small].astype(np.longdouble) - want[small]) <= info.smallest_subnormal).all()
-
-
-@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
-@pytest.mark.parametrize("by", [1.0, 3.0, 6.0, 49.0, 7e5, 2.0**100, 1e35, 0.3])
-def test_quotients_by_a_constant_are_those_of_divisions(by: float, dtype: np.dtype, width: int) -> None:
-    """From 1 on nothing overflows on the way, so that no case is set apart."""
-    info = np.finfo(dtype)
-    rng = np.random.default_rng(0)
-    special = [0.0, -0.0, np.inf, -np.inf, np.nan, info.max, -info.max, info.tiny * by, by, -by]
-    x = np.array([*special, *(rng.standard_normal(500) * 10.0 ** rng.integers(-9, 30, 500)), *np.arange(100)], dtype)
-    builder = Builder(1)
-    given = builder.load(builder.input(dtype, 1), (dim(0),))
-    quotient = scalar.apply("div", given, scalar.const(by, dtype))
-    builder.store(builder.output(dtype, 1), (dim(0),), quotient)
-    out = np.empty_like(x)
-    cpu_launch.run(builder.finish(), [x], [out], x.shape)
-    with np.errstate(all="ignore"):
-        want = x / dtype.type(by)
-    usual = ~(np.abs(want) < info.tiny)
-    np.testing.assert_array_equal(out[usual], want[usual])
-    np.testing.assert_array_equal(np.signbit(out[want == 0]), np.signbit(want[want == 0]))
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (17, 33), (48, 200), (100, 15), (3, 40), (65, 64)])
