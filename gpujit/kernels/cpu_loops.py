@@ -13,9 +13,9 @@ from functools import partial
 
 from llvmlite import ir
 
-from gpujit.kernels.cpu_nest import AHEAD, BLOCK, SEGMENTS, Nest
+from gpujit.kernels.cpu_nest import AHEAD, BLOCK, MAX_UNROLL, SEGMENTS, Nest
 from gpujit.kernels.cpu_ops import compute, held
-from gpujit.kernels.cpu_reduce import Accumulator, scanned
+from gpujit.kernels.cpu_reduce import Accumulator, scanned, take
 from gpujit.kernels.cpu_values import Point, Scope, Values
 from gpujit.kernels.schedule import Pass
 from gpujit.kernels.tile import Reduce, Store, operands_of
@@ -214,12 +214,14 @@ class Loops(Values):
                         self.effect(effect, point)
             if not item.reduces and not item.effects:
                 continue
-            count = self.nest.unroll if points is None else len(points)
+            count = min(self.nest.unroll, MAX_UNROLL) if points is None else len(points)
             sums = {v: [self.accumulator(v) for _ in range(count)] for v in item.reduces}
             if points is None:
                 self.fill(scope, item.full, lambda v: not self.p.varies[v] & self.inner_dims(), 1)
                 if vectors:
-                    self.vectors(item, vectors, sums, {v: self.scan_slot(v) for v in item.full if self.is_scan(v)})
+                    scans = {v: self.scan_slot(v) for v in item.full if self.is_scan(v)}
+                    for k in range(0, len(vectors), MAX_UNROLL):
+                        self.vectors(item, vectors[k : k + MAX_UNROLL], sums, scans)
                 else:
                     with self.nested(self.nest.nest_dims) as row:
                         self.row(item, scope, first, last, sums, row)
@@ -382,8 +384,9 @@ class Loops(Values):
                     if point.find(v) is None:
                         point.values[v] = self.value(v, item, point, scans)
         for v, parts in sums.items():
-            for point, part in zip(points, parts, strict=False):
-                part.take(self.wide(self.reduction(v).operand, point), point.mask, partial(self.row_position, point))
+            numbers = [self.wide(self.reduction(v).operand, point) for point in points]
+            places = [partial(self.row_position, point) for point in points]
+            take(parts, numbers, [point.mask for point in points], places, apart=self.nest.across_rows)
         if self.aligned is None or any(point.mask is not None for point in points):
             self.effects(item, points)
             return
@@ -410,6 +413,11 @@ class Loops(Values):
             for point in points:
                 at = self.offset(k, item, point) + self.steps[k][d] * ahead
                 self.e.prefetch(self.inputs[item.array], at.value, self.p.inputs[item.array].dtype.name)
+        for k in nest.written_later:
+            item = self.items[k]
+            for point in points:
+                at = self.offset(k, item, point)
+                self.e.prefetch(self.outputs[item.array], at.value, self.p.outputs[item.array].dtype.name, True)
 
     def value(self, v: int, item: Pass, point: Point, scans: dict[int, ir.Value]) -> Vector:
         """A value of a pass at a vector: computed, or read from where it was kept."""

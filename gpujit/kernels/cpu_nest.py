@@ -45,6 +45,8 @@ ACROSS, ALONG = 4, 4
 WORTH_KEEPING = 8
 # Elements of a block of a row whose maximum and sum of exponentials are taken together.
 BLOCK = 4096
+# Vectors computed side by side.
+MAX_UNROLL = 4
 
 
 class Geometry(NamedTuple):
@@ -90,8 +92,8 @@ class Nest:
     # Parts are given as the first task and the one behind the last, of which each is a row in memory; of rows whose
     # elements do not depend on each other, the block says which part is to be made: see ``cpu_plan.plan_rows``.
     ranged: bool = False
-    # A row is ``unroll`` vectors, which stay in registers from one run over it to the next. The last one is full, or
-    # ("cut") some of its lanes are behind the row's end.
+    # A row is ``unroll`` vectors, written out, which stay in registers from one run over it to the next. The last one
+    # is full, or ("cut") some of its lanes are behind the row's end.
     whole: Literal["", "full", "cut"] = ""
 
     @property
@@ -223,6 +225,18 @@ class Nest:
         return tuple(k for k, i in enumerate(moves(self.program)) if id(i) in first and self.classes[k] == ONE)
 
     @cached_property
+    def written_later(self) -> tuple[int, ...]:
+        """Results of the last run over a row, whose memory is asked for while the second one computes."""
+        # That of longer rows would not stay in the caches until then.
+        if not self.fetched or self.across_rows or self.online or len(self.passes) < 3:
+            return ()
+        if not self.is_heavy(self.passes[1]):
+            return ()
+        last = {id(e) for e in self.passes[-1].effects}
+        found = [k for k, i in enumerate(moves(self.program)) if id(i) in last and self.classes[k] == ONE]
+        return tuple(k for k in found if k not in self.kept_in.values())
+
+    @cached_property
     def fetching(self) -> Pass | None:
         """The run during which they are: where lanes lie in a row, the second one asks for the next row's numbers.
 
@@ -245,6 +259,25 @@ class Nest:
                 simple = isinstance(by, Const) and (by.value <= 0 or math.frexp(by.value)[0] == 0.5)
                 if p.varies[y] < p.varies[v] and not simple:
                     found.add(y)
+        return frozenset(found)
+
+    @cached_property
+    def instructions(self) -> int:
+        """Roughly how many vector instructions all runs take for each vector of a row, when none computes again."""
+        items = (self.program.body[v] for v in {v for run in self.passes for v in run.full})
+        return len(self.reductions) + sum(HEAVY_COST if isinstance(i, Call) or _is_heavy(i) else 1 for i in items)
+
+    @cached_property
+    def exponentials_below(self) -> frozenset[int]:
+        """Exponentials of numbers less their row's maximum, which are 0 at most."""
+        p = self.program
+        found = set()
+        for v, item in enumerate(p.body):
+            less = p.body[item.operands[0]] if isinstance(item, Compute) and item.op == "exp" else None
+            if isinstance(less, Compute) and less.op == "sub":
+                top = p.body[less.operands[1]]
+                if isinstance(top, Reduce) and (top.op, top.operand) == ("max", less.operands[0]):
+                    found.add(v)
         return frozenset(found)
 
     @cached_property

@@ -16,6 +16,7 @@ from gpujit.kernels.cpu_nest import (
     ANY,
     BY_RULE,
     EVALUATED,
+    MAX_UNROLL,
     ONE,
     SAME,
     SEGMENTS,
@@ -39,8 +40,11 @@ from gpujit.kernels.tile import Compute, Const, Load, NotRendered, Reduce, Store
 
 # Elements of a chunk when lanes lie along a dim whose neighbours are far apart in memory, and when they do not.
 CHUNK_FAR, CHUNK = 512, 16_384
-# Vectors computed side by side, and how many of their values may be alive at a time.
-MAX_UNROLL, REGISTERS = 4, 28
+# How many values of vectors side by side may be alive at a time.
+REGISTERS = 28
+# Vectors of a row that is written out, and instructions for all of them where they are more than are side by side: in
+# turns with loops, softmax and layer norm over 5 to 15 vectors took 0.65 to 0.98 of the time, and no longer to compile.
+WHOLE, WHOLE_INSTRUCTIONS = 15, 640
 # Bytes of a call from which on results are written past the caches, which saves reading what is overwritten. When two
 # kernels worked on each other's results of 16 MB that cost 14 %; of 32 MB it gained 35 %.
 STREAMED = 32 << 20
@@ -296,7 +300,9 @@ def _with_whole_rows(nest: Nest, sizes: Sequence[int]) -> Nest:
     count = -(-sizes[nest.lane] // nest.width)
     if nest.width == 1 or nest.across_rows or nest.nest_dims or nest.segmented or nest.online:
         return nest
-    if len(nest.passes) < 2 or not 1 <= count <= MAX_UNROLL:
+    if len(nest.passes) < 2 or not 1 <= count <= WHOLE:
+        return nest
+    if count > MAX_UNROLL and count * nest.instructions > WHOLE_INSTRUCTIONS:
         return nest
     return replace(nest, unroll=count, whole="cut" if sizes[nest.lane] % nest.width else "full")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -51,6 +52,10 @@ class Accumulator:
         # -1: nothing was taken yet, so that a row of the neutral number alone has its place too.
         self.at_start = e.constant("int64", lanes, -1)
         self.at_slot = variable(self.at_start) if self.is_place else None
+        # The larger or smaller of two numbers forgets NaN: whether there was one is kept beside it.
+        self.forgets = item.op in ("max", "min") and self.start.element.kind == "f"
+        self.unspoilt = e.constant(dtype, lanes, 0)
+        self.spoilt_slot = variable(self.unspoilt) if self.forgets else None
 
     def value(self) -> Vector:
         """The number in each lane."""
@@ -60,6 +65,22 @@ class Accumulator:
         """The place in each lane, of argmax and argmin."""
         assert self.at_slot is not None
         return self.at_start._new(self.e.builder.load(self.at_slot, typ=self.at_start.value.type))
+
+    def spoilt(self) -> Vector:
+        """NaN where that was among the numbers, else 0; of maxima and minima of floats."""
+        assert self.spoilt_slot is not None
+        return self.unspoilt._new(self.e.builder.load(self.spoilt_slot, typ=self.unspoilt.value.type))
+
+    def spoil(self, where: Vector) -> None:
+        """There was NaN in these lanes."""
+        assert self.spoilt_slot is not None
+        self.e.builder.store(self.e.select(where, math.nan, self.spoilt()).value, self.spoilt_slot)
+
+    def combined(self, x: Vector, y: Vector) -> Vector:
+        """Two numbers in one; of maxima and minima of floats NaN may be forgotten."""
+        if self.forgets:
+            return self.e.larger(y, x) if self.op == "max" else self.e.smaller(y, x)
+        return _COMBINE[self.op](self.e, x, y)
 
     def take(self, x: Vector, mask: Vector | None, position: Callable[[], Vector]) -> None:
         """Take in a number in each lane that the mask sets."""
@@ -73,7 +94,7 @@ class Accumulator:
             b.store(e.select(wins, x, before).value, self.slot)
             b.store(e.select(wins, position(), at_before).value, self.at_slot)
             return
-        after = _COMBINE[self.op](e, before, x)
+        after = self.combined(before, x)
         if mask is not None:
             after = e.select(mask, after, before)
         b.store(after.value, self.slot)
@@ -87,12 +108,16 @@ class Accumulator:
 
     def result(self) -> Vector:
         """The result for each lane."""
+        if self.forgets:
+            spoilt = self.spoilt()
+            return self.e.select(spoilt != spoilt, math.nan, self.value())
         return self.place() if self.is_place else self.value()
 
     def put_in(self, x: Vector) -> None:
         """Take in one number that is a result of others."""
-        after = _COMBINE[self.op](self.e, self.value(), x)
-        self.e.builder.store(after.value, self.slot)
+        if self.forgets:
+            self.spoil(x != x)
+        self.e.builder.store(self.combined(self.value(), x).value, self.slot)
 
     def across(self, others: Sequence[Accumulator]) -> Vector:
         """The result over all lanes of this accumulator and others, as a scalar."""
@@ -100,12 +125,11 @@ class Accumulator:
         if not self.is_place:
             total = self.value()
             values = [total, *(o.value() for o in others)]
-            while len(values) > 1:
-                values = [
-                    _COMBINE[self.op](e, values[i], values[i + 1]) if i + 1 < len(values) else values[i]
-                    for i in range(0, len(values), 2)
-                ]
-            return e.reduce(values[0], lambda x, y: _COMBINE[self.op](e, x, y))
+            found = e.reduce(_by_twos(values, self.combined), self.combined)
+            if not self.forgets:
+                return found
+            spoilt = _by_twos([part.spoilt() for part in (self, *others)], lambda x, y: x + y)
+            return e.select(e.any(spoilt != spoilt), math.nan, found)
         best: tuple[Vector, Vector] | None = None
         for part in (self, *others):
             value, place = part.value(), part.place()
@@ -120,6 +144,34 @@ class Accumulator:
                 best = (e.select(wins, x, y), e.select(wins, at, best_at))
         assert best is not None
         return best[1]
+
+
+def _by_twos(values: list[Vector], combine: Callable[[Vector, Vector], Vector]) -> Vector:
+    """All in one, neighbours first."""
+    while len(values) > 1:
+        pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
+        values = [combine(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
+    return values[0]
+
+
+def take(
+    parts: Sequence[Accumulator],
+    numbers: Sequence[Vector],
+    masks: Sequence[Vector | None],
+    positions: Sequence[Callable[[], Vector]],
+    apart: bool,
+) -> None:
+    """Accumulators take in a number each, in the lanes that its mask sets; ``apart``: each has a result of its own."""
+    for part, x, mask, position in zip(parts, numbers, masks, positions, strict=False):
+        part.take(x, mask, position)
+    if not parts[0].forgets:
+        return
+    e = parts[0].e
+    # One comparison tells of two numbers whether either is NaN.
+    step = 1 if apart else 2
+    known = [x if mask is None else e.select(mask, x, 0.0) for x, mask in zip(numbers, masks, strict=True)]
+    for k in range(0, len(known), step):
+        parts[k].spoil(e.unordered(known[k], known[k + step - 1] if k + step <= len(known) else known[k]))
 
 
 def scanned(e: Emitter, item: Reduce, x: Vector, mask: Vector | None, slot: ir.Value) -> Vector:

@@ -177,7 +177,7 @@ class Segments(Loops):
             found = Accumulator(self.e, self.reduction(v), kind, 1, self.variable)
             with self.loop(self.number(0), self.segments) as k:
                 found.put_in(self.e.load(self.place_of(v, first + k), 0, kind, 1))
-            result[v] = found.value()
+            result[v] = found.result()
         return result
 
     def sum_below(self, scope: Scope, first: Vector) -> dict[int, Vector]:

@@ -9,7 +9,7 @@ from llvmlite import ir
 from gpujit.kernels.cpu_nest import ANY, EVALUATED, ONE, SAME, STEPS, Nest
 from gpujit.kernels.cpu_ops import cast, compute, held
 from gpujit.kernels.index import DIM, DIV, PARAM, SIZE, Atom, Index
-from gpujit.kernels.math import INVERSE, QUOTIENT
+from gpujit.kernels.math import EXP_BELOW, INVERSE, QUOTIENT, QUOTIENT_OF_LESS
 from gpujit.kernels.schedule import moves
 from gpujit.kernels.tile import (
     ArrayType,
@@ -159,7 +159,11 @@ class Values:
             if item.op == "div" and lanes > 1:
                 inverse = scope.outer.find(inverse_of(item.operands[1])) if scope.outer else None
                 if inverse is not None:
-                    return QUOTIENT(e, *operands, e.broadcast(inverse, lanes))
+                    by = self.p.body[item.operands[1]]
+                    divide = QUOTIENT_OF_LESS if isinstance(by, Const) and 1 <= by.value <= 2.0**100 else QUOTIENT
+                    return divide(e, *operands, e.broadcast(inverse, lanes))
+            if v in self.nest.exponentials_below:
+                return EXP_BELOW(e, *operands)
             return compute(e, item.op, operands)
         if isinstance(item, Count):
             count = self.product(self.sizes[d] for d in self.p.row_dims)

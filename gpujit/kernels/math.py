@@ -46,6 +46,8 @@ FUNCTIONS: dict[str, MathFunction] = {
     f.__name__: MathFunction(f.__name__, arity, f) for arity, group in ((1, _UNARY), (2, _BINARY)) for f in group
 }
 
-# Division by what was inverted beforehand; no functions of the program.
+# No functions of the program: exp of what is known not to be above 0, and division by what was inverted beforehand.
+EXP_BELOW = MathFunction("exp_below", 1, math_exp.exp_below)
 INVERSE = MathFunction("inverse", 1, math_basic.inverse)
 QUOTIENT = MathFunction("quotient", 3, math_basic.quotient)
+QUOTIENT_OF_LESS = MathFunction("quotient_of_less", 3, math_basic.quotient_of_less)

@@ -47,6 +47,14 @@ def quotient(e: Emitter, x: Vector, y: Vector, inverse_of_y: Vector) -> Vector:
     return e.unless_rare(found != found, found, lambda: x / y)
 
 
+def quotient_of_less(e: Emitter, x: Vector, y: Vector, inverse_of_y: Vector) -> Vector:
+    """``quotient`` for y from 1 on: nothing overflows, so that there is nothing to divide."""
+    near = x * inverse_of_y
+    found = e.fma(-e.fma(near, y, -x), inverse_of_y, near)
+    # An infinite number leaves no remainder.
+    return e.select(found != found, near, found)
+
+
 def floor(e: Emitter, x: Vector) -> Vector:
     """The largest whole number not above."""
     return e.floor(x)

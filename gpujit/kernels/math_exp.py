@@ -114,12 +114,26 @@ def exp_moderate(e: Emitter, x: Vector, careful: bool = False) -> Vector:
 def exp(e: Emitter, x: Vector) -> Vector:
     """e to the ``x``."""
     f = FORMATS[x.dtype]
-    return _unless_nothing(e, x, f.low, lambda y: exp_moderate(e, e.select(y > f.high, f.high, y)))
+    return _exp_from(e, x, f.low, lambda y: e.select(y > f.high, f.high, y))
+
+
+def exp_below(e: Emitter, x: Vector) -> Vector:
+    """e to the ``x`` up to 0."""
+    return _exp_from(e, x, FORMATS[x.dtype].low, lambda y: y)
 
 
 def exp_normal(e: Emitter, x: Vector) -> Vector:
     """e to the ``x`` up to 0, and 0 where that is less than normal numbers: to compute with those takes far longer."""
-    return _unless_nothing(e, x, FORMATS[x.dtype].smooth, lambda y: exp_moderate(e, y))
+    return _exp_from(e, x, FORMATS[x.dtype].smooth, lambda y: y)
+
+
+def _exp_from(e: Emitter, x: Vector, low: float, clamped: Callable[[Vector], Vector]) -> Vector:
+    """e to the ``x``, 0 below ``low``."""
+    if not e.has_scale(x):
+        return _unless_nothing(e, x, low, lambda y: exp_moderate(e, clamped(y)))
+    # The last instruction makes 0 of whatever came out below: nothing waits for the comparison.
+    near, _, w, n = _exp_parts(e, clamped(x), careful=False)
+    return e.scale(near, w, n, kept=~(x < low))
 
 
 def _unless_nothing(e: Emitter, x: Vector, low: float, build: Callable[[Vector], Vector]) -> Vector:

@@ -217,9 +217,9 @@ class Emitter(LaneEmitter):
         arguments = [raw, places, ir.Constant(I32, _bytes(element.storage)), mask.value]
         self.call(f"llvm.masked.scatter.{_code(raw.type)}.v{x.lanes}p0", ir.VoidType(), arguments)
 
-    def prefetch(self, address: ir.Value, index: ir.Value | int, dtype: str) -> None:
-        """Asks for the cache line of an element to be read soon."""
-        arguments = [self.at(address, index, dtype), *(ir.Constant(I32, n) for n in (0, 3, 1))]
+    def prefetch(self, address: ir.Value, index: ir.Value | int, dtype: str, to_write: bool = False) -> None:
+        """Asks for the cache line of an element to be read, or written, soon."""
+        arguments = [self.at(address, index, dtype), *(ir.Constant(I32, n) for n in (int(to_write), 3, 1))]
         self.call("llvm.prefetch.p0", ir.VoidType(), arguments)
 
     def tail_mask(self, count: Vector, lanes: int) -> Vector:

@@ -24,6 +24,18 @@ def _constant(dtype: str, lanes: int, number: Number, sign: float) -> ir.Value:
     return scalar if lanes == 1 else Splat(lanes_of(element.type, lanes), scalar)
 
 
+def _is_limit(x: Vector) -> bool:
+    """Whether a float is a known number but 0: then one instruction compares and keeps NaN of the other operand."""
+    scalar = x.value.scalar if isinstance(x.value, Splat) else x.value
+    number = scalar.constant if isinstance(scalar, ir.Constant) else None
+    return x.element.kind == "f" and isinstance(number, float) and number == number and number != 0
+
+
+def _limit_last(x: Vector, y: Vector) -> tuple[Vector, Vector]:
+    """Both, of which the second is the one that is known."""
+    return (y, x) if _is_limit(x) else (x, y)
+
+
 class LaneEmitter:
     """Where instructions go: an llvmlite builder, and the flags that float arithmetic gets.
 
@@ -57,6 +69,8 @@ class LaneEmitter:
         """A scalar in every lane."""
         if lanes == scalar.lanes:
             return scalar
+        if isinstance(scalar.value, ir.Constant):
+            return Vector(self, Splat(lanes_of(scalar.element.type, lanes), scalar.value), scalar.dtype, lanes)
         undefined = ir.Constant(lanes_of(scalar.element.type, lanes), ir.Undefined)
         first = self.builder.insert_element(undefined, scalar.value, ir.Constant(I32, 0))
         order = ir.Constant(lanes_of(I32, lanes), [0] * lanes)
@@ -99,15 +113,31 @@ class LaneEmitter:
 
     def maximum(self, x: Vector, y: Vector | Number) -> Vector:
         """The larger; NaN where either is NaN."""
-        y = x._other(y)
-        larger = self.select(x > y, x, y)
+        x, y = _limit_last(x, x._other(y))
+        if _is_limit(y):
+            return self.select(x < y, y, x)
+        larger = self.larger(x, y)
         return larger if x.element.kind != "f" else self.select(x != x, x, larger)
 
     def minimum(self, x: Vector, y: Vector | Number) -> Vector:
         """The smaller; NaN where either is NaN."""
-        y = x._other(y)
-        smaller = self.select(x < y, x, y)
+        x, y = _limit_last(x, x._other(y))
+        if _is_limit(y):
+            return self.select(x > y, y, x)
+        smaller = self.smaller(x, y)
         return smaller if x.element.kind != "f" else self.select(x != x, x, smaller)
+
+    def larger(self, x: Vector, y: Vector) -> Vector:
+        """The larger, ``y`` where either is NaN: one instruction."""
+        return self.select(x > y, x, y)
+
+    def smaller(self, x: Vector, y: Vector) -> Vector:
+        """The smaller, ``y`` where either is NaN: one instruction."""
+        return self.select(x < y, x, y)
+
+    def unordered(self, x: Vector, y: Vector) -> Vector:
+        """Whether either is NaN."""
+        return Vector(self, self.builder.fcmp_unordered("uno", x.value, y.value), "bool", x.lanes)
 
     def clamp(self, x: Vector, low: Number, high: Number) -> Vector:
         """``x`` between two numbers; NaN stays NaN."""
@@ -142,32 +172,48 @@ class LaneEmitter:
 
     # Where the machine has one instruction for several
 
-    def _avx512(self, name: str, arguments: Sequence[Vector], masked: bool) -> Vector:
-        """An AVX-512 instruction over vectors of any length: in 512-bit pieces, or one shorter piece."""
+    def _avx512(self, name: str, arguments: Sequence[Vector], masked: bool, kept: Vector | None = None) -> Vector:
+        """An AVX-512 instruction over vectors of any length: in 512-bit pieces, or one shorter piece.
+
+        0 where ``kept`` is clear.
+        """
         x = arguments[0]
         bits = x.lanes * x.element.bits
         if bits > 512:
-            low = self._avx512(name, [self.half(a, 0) for a in arguments], masked)
-            return self.join(low, self._avx512(name, [self.half(a, 1) for a in arguments], masked))
+            halves = []
+            for which in (0, 1):
+                mask = None if kept is None else self.half(kept, which)
+                halves.append(self._avx512(name, [self.half(a, which) for a in arguments], masked, mask))
+            return self.join(*halves)
         suffix = f"{'ps' if x.element.bits == 32 else 'pd'}.{bits}"
-        mask = ir.IntType(max(x.lanes, 8))
-        values = [*(a.value for a in arguments), x.like(0.0).value, ir.Constant(mask, -1)]
+        mask_type = ir.IntType(max(x.lanes, 8))
+        lanes_kept = ir.Constant(mask_type, -1)
+        if kept is not None:
+            lanes_kept = self.builder.bitcast(kept.value, ir.IntType(x.lanes))
+            if x.lanes < 8:
+                lanes_kept = self.builder.zext(lanes_kept, mask_type)
+        values = [*(a.value for a in arguments), x.like(0.0).value, lanes_kept]
         if masked and bits == 512:
             values.append(ir.Constant(I32, 4))
         result = self.call(f"llvm.x86.avx512.{'mask.' if masked else ''}{name}.{suffix}", x.value.type, values)
         return x._new(result)
 
-    def _has_avx512(self, x: Vector) -> bool:
+    def has_scale(self, x: Vector) -> bool:
+        """Whether vectors like this one have AVX-512's instructions."""
         return self.avx512 and x.lanes * x.element.bits >= 128
 
-    def scale(self, x: Vector, whole: Vector, n: Vector) -> Vector:
-        """x * 2**n, rounded once: the exponent as a float and as an integer; ``x`` near 1, the result any float."""
-        if self._has_avx512(x):
-            return self._avx512("scalef", [x, whole], masked=True)
+    def scale(self, x: Vector, whole: Vector, n: Vector, kept: Vector | None = None) -> Vector:
+        """x * 2**n, rounded once: the exponent as a float and as an integer; ``x`` near 1, the result any float.
+
+        0 where ``kept`` is clear, where the other two may be anything if the machine ``has_scale``.
+        """
+        if self.has_scale(x):
+            return self._avx512("scalef", [x, whole], masked=True, kept=kept)
         mantissa, bias = (23, 127) if x.element.bits == 32 else (52, 1023)
         first = n >> 1
         x = x * self.bitcast((first + bias) << mantissa, x.dtype)
-        return x * self.bitcast((n - first + bias) << mantissa, x.dtype)
+        x = x * self.bitcast((n - first + bias) << mantissa, x.dtype)
+        return x if kept is None else self.select(kept, x, 0.0)
 
     def reciprocal_medium(self, x: Vector) -> Vector:
         """1 / x of float64 to 44 bits, for numbers whose reciprocal float32 can hold: twice as fast as to divide."""
@@ -179,7 +225,7 @@ class LaneEmitter:
 
         On machines with AVX-512 without dividing, which takes several times as long.
         """
-        if not self._has_avx512(x) or x.dtype != "float32":
+        if not self.has_scale(x) or x.dtype != "float32":
             return 1 / x
         r = self._avx512("rcp14", [x], masked=False)
         return self.fma(self.fma(-r, x, 1.0), r, r)

@@ -43,7 +43,7 @@ class Splat(ir.Constant):  # type: ignore[misc]  # llvmlite has no type stubs
     """One number in every lane, written in one word: sixteen of them would be most of a kernel's text."""
 
     def __init__(self, kind: ir.Type, scalar: ir.Constant) -> None:
-        self.type = kind
+        self.type, self.scalar = kind, scalar
         self.constant = f"splat ({scalar})"
 
     def _get_reference(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpujit.kernels import native
 from gpujit.kernels.emit import KernelWriter
-from gpujit.kernels.math import FUNCTIONS
+from gpujit.kernels.math import FUNCTIONS, MathFunction
 from gpujit.kernels.vector import Vector
 
 Array = np.ndarray
@@ -64,9 +64,10 @@ AGAINST_ARGUMENT = ("gelu", "gelu_tanh")
 EXACT = ("sqrt", "floor", "ceil", "round", "trunc", "frac", "sign", "fmod", "remainder")
 
 
-def build(name: str, dtype: str, lanes: int, avx512: bool | None = None) -> native.Kernel:
+def build(of: str | MathFunction, dtype: str, lanes: int, avx512: bool | None = None) -> native.Kernel:
     """A kernel of the function over arrays: block of the inputs, the output, the number of elements."""
-    function = FUNCTIONS[name]
+    function = FUNCTIONS[of] if isinstance(of, str) else of
+    name = function.name
     writer = KernelWriter()
     with writer.kernel(f"sweep_{name}", avx512=avx512) as k:
         places = [k.pointer(slot) for slot in range(function.arity + 1)]

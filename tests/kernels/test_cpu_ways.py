@@ -78,7 +78,7 @@ def test_values_are_kept_in_the_result(axis: int, shape: tuple[int, int], thread
     np.testing.assert_allclose(x, want, 2e-6, 1e-9)
     if min(shape) > width:
         nest = nest_of(program, [x], [x], sizes)
-        in_registers = axis == 1 and shape[1] <= cpu_plan.MAX_UNROLL * width
+        in_registers = axis == 1 and shape[1] <= cpu_plan.WHOLE * width
         assert bool(nest.whole) == in_registers
         assert bool(nest.kept and nest.kept_in) != in_registers and not nest.scratch_bytes(sizes)
 
@@ -129,15 +129,19 @@ def test_of_a_long_computation_only_the_end_is_kept(width: int) -> None:
 
 def test_short_rows_stay_in_registers(width: int) -> None:
     program = softmax((0, 1))
-    for vectors in range(1, cpu_plan.MAX_UNROLL + 1):
+    for vectors in range(1, cpu_plan.WHOLE + 1):
         for length, whole in ((vectors * width, "full"), (vectors * width - 1, "cut")):
             if length < cpu_plan.SHORT_ROW:
                 continue
             x = np.zeros((50, length), F32)
             nest = nest_of(program, [x], [x], x.shape)
             assert (nest.whole, nest.unroll, nest.kept) == (whole, vectors, ())
-    x = np.zeros((50, cpu_plan.MAX_UNROLL * width + 1), F32)
+    x = np.zeros((50, cpu_plan.WHOLE * width + 1), F32)
     assert not nest_of(program, [x], [x], x.shape).whole
+    # What is long for each vector is not written out for many of them.
+    x = np.zeros((50, cpu_plan.WHOLE * width), F32)
+    assert not nest_of(gelu_and_norm(), [x], [x], x.shape).whole
+    assert nest_of(gelu_and_norm(), [x[:, : 4 * width]], [x[:, : 4 * width]], (50, 4 * width)).whole
 
 
 def test_rows_of_nothing_but_infinities() -> None:
@@ -170,6 +174,27 @@ def test_long_rows_take_one_run_for_maximum_and_sum(length: int, width: int, mon
         wide = x.astype(F64) - x.max(1, keepdims=True)
         want = wide - np.log(np.exp(wide).sum(1, keepdims=True))
     np.testing.assert_allclose(out, want, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("by", [1.0, 3.0, 6.0, 49.0, 7e5, 2.0**100, 1e35, 0.3])
+def test_quotients_by_a_constant_are_those_of_divisions(by: float, dtype: np.dtype, width: int) -> None:
+    """From 1 on nothing overflows on the way, so that no case is set apart."""
+    info = np.finfo(dtype)
+    rng = np.random.default_rng(0)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, info.max, -info.max, info.tiny * by, by, -by]
+    x = np.array([*special, *(rng.standard_normal(500) * 10.0 ** rng.integers(-9, 30, 500)), *np.arange(100)], dtype)
+    builder = Builder(1)
+    given = builder.load(builder.input(dtype, 1), (dim(0),))
+    quotient = scalar.apply("div", given, scalar.const(by, dtype))
+    builder.store(builder.output(dtype, 1), (dim(0),), quotient)
+    out = np.empty_like(x)
+    cpu_launch.run(builder.finish(), [x], [out], x.shape)
+    with np.errstate(all="ignore"):
+        want = x / dtype.type(by)
+    usual = ~(np.abs(want) < info.tiny)
+    np.testing.assert_array_equal(out[usual], want[usual])
+    np.testing.assert_array_equal(np.signbit(out[want == 0]), np.signbit(want[want == 0]))
 
 
 def quotient(dtype: np.dtype, axes: tuple[int, ...]) -> TileProgram:

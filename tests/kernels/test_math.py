@@ -7,7 +7,7 @@ import pytest
 
 from gpujit.kernels import native
 from gpujit.kernels.emit import KernelWriter
-from gpujit.kernels.math import FUNCTIONS
+from gpujit.kernels.math import EXP_BELOW, FUNCTIONS
 from gpujit.kernels.math_basic import integer_remainder
 from gpujit.kernels.target import host
 from gpujit.kernels.vector import Vector
@@ -68,6 +68,15 @@ def test_one_lane_is_a_scalar(name):
         want = REFERENCE[name](x.astype(np.float64))
     error, text = worst(name, apply(build(name, "float32", 1), x), want, x)
     assert error <= 2, text
+
+
+@road
+def test_exponentials_of_what_is_not_above_0(lanes, avx512):
+    """As the general one, but NaN's: none is said to be above."""
+    whole, below = (build(f, "float32", lanes, avx512) for f in ("exp", EXP_BELOW))
+    bits = np.arange(1 << 31, 0xFF800001, 9973, dtype=np.uint64).astype(np.uint32)
+    x = np.concatenate([bits.view(np.float32), [0.0, -0.0, -np.inf, np.nan, -87.4, -103.9, -104.1]]).astype(np.float32)
+    np.testing.assert_array_equal(apply(below, x), apply(whole, x))
 
 
 @pytest.mark.slow

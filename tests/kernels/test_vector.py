@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 
@@ -118,6 +119,17 @@ def test_minimum_and_maximum_pass_nan_on(dtype):
     assert same(pointwise(lambda e, a, b: e.maximum(a, b), [x, y], [dtype] * 2, dtype), np.maximum(x, y))
     assert same(pointwise(lambda e, a, b: e.minimum(a, b), [x, y], [dtype] * 2, dtype), np.minimum(x, y))
     assert same(pointwise(lambda e, a, b: e.maximum(b, a), [x, y], [dtype] * 2, dtype), np.maximum(y, x))
+    for limit in (6, 0, 1) if dtype[0] != "f" else (6.0, -0.5, 0.0, math.inf, -math.inf, math.nan):
+        for name in ("maximum", "minimum"):
+            given = x, np.array(limit, dtype)
+            for swapped in (False, True):
+                want = getattr(np, name)(*(reversed(given) if swapped else given))
+
+                def limited(e, a, name=name, limit=limit, swapped=swapped):
+                    operands = [a, a.like(limit)]
+                    return getattr(e, name)(*(reversed(operands) if swapped else operands))
+
+                assert same(pointwise(limited, [x], [dtype], dtype), want), (name, limit, swapped)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -194,9 +194,10 @@ def _weigh(
                     x = x + given
             x = e.select(here, x, float("-inf"))
             k.put(line, i, x)
-            highest.following = [e.maximum(highest.now[0], x)]
+            # NaN is passed over here, and makes NaN of the sum of exponentials.
+            highest.following = [e.larger(x, highest.now[0])]
         before = k.floats(state, r * 3, 1)
-        largest = e.maximum(before, e.reduce(highest.now[0], e.maximum))
+        largest = e.larger(before, e.reduce(highest.now[0], e.larger))
         # While all is -inf there is nothing to be relative to.
         base = e.select(largest == float("-inf"), 0.0, largest)
         base_lanes = e.broadcast(base, lanes)

@@ -106,6 +106,28 @@ def test_a_query_that_sees_nothing_gets_zeros() -> None:
     assert not out[0, 0, 1].any()
 
 
+@pytest.mark.parametrize("width", [1, 4, 16])
+@pytest.mark.parametrize("is_causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("at", [0, 5, 63, 500, 1099])
+def test_nan_is_passed_on_to_who_sees_it(at: int, is_causal: bool, width: int) -> None:
+    rng = np.random.default_rng(at)
+    n = 1100 if at > 63 else 70
+    q, k, v = (numbers(rng, 1, 1, n, 8) for _ in range(3))
+    k[0, 0, at, 3] = np.nan
+    q[0, 0, [2, n - 1], 1] = np.nan, np.inf
+    out = np.empty_like(q)
+    with config(simd_width=width):
+        bind(Attention(1, 1, n, n, 8, 8, *map(strides, (q, k, v, q)), 0.4, None, is_causal))(q, k, v, out)
+    with np.errstate(invalid="ignore"):
+        scores = q.astype(np.float64) @ k.swapaxes(2, 3) * 0.4
+        if is_causal:
+            scores = np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        want = weights / weights.sum(-1, keepdims=True) @ v
+    np.testing.assert_allclose(out, want, rtol=1e-4, atol=2e-5)
+    assert np.isnan(out).any()
+
+
 def test_what_cannot_be_computed_is_refused() -> None:
     with pytest.raises(ArgumentError, match="nothing to compute"):
         bind(Attention(1, 1, 2, 0, 4, 4, (0, 0, 4), (0, 0, 4), (0, 0, 4), (0, 0, 4), 1.0))
