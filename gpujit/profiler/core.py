@@ -191,9 +191,8 @@ class _Session:
             if unfused:
                 profile = self.against_unfused(profile, plan, runner, rounds)
             if groups and profile.groups:
-                names = arenas[0].plan.names
                 lowerer = Lowerer(np, self.module._program.lowerer.rules)
-                pairs = pairs_of(timings.described, plan, lowerer, runner.options, self.values, names)
+                pairs = pairs_of(timings.described, plan, lowerer, runner.options, self.values, arenas[0].plan)
                 profile = replace(profile, groups=measured(pairs, profile.groups, rounds))
         return self.with_interpreter(profile, rounds, interpreted)
 

@@ -21,9 +21,9 @@ from gpujit.runtime.outputs import Targets
 from gpujit.runtime.vm import Interpreter
 from gpujit.static_runtime.decide import copied, name_values
 from gpujit.static_runtime.module import PlannedGraph
-from gpujit.static_runtime.places import facts_of
+from gpujit.static_runtime.places import contiguous, facts_of
 from gpujit.static_runtime.run import TimedArena
-from gpujit.static_runtime.steps import Options
+from gpujit.static_runtime.steps import Options, StaticPlan
 from gpujit.support.errors import GpujitError
 from gpujit.support.progress import Stage
 
@@ -133,16 +133,15 @@ def pairs_of(
     lowerer: Lowerer,
     options: Options,
     values: Sequence[Any],
-    names: Mapping[Value, str],
+    planned: StaticPlan,
 ) -> list[Pair]:
     """A pair for each step of several operators that can stand by itself.
 
     Args:
-        described: steps of a static plan of the plan's graph.
-        names: of the values of that static plan.
+        described: steps of ``planned``, a static plan of the plan's graph.
         values: run-time values of the graph's inputs.
     """
-    found = []
+    found, names = [], planned.names
     grouped = [d for d in described if d.step.group is not None]
     outside = {d.number: _outside(d.nodes) for d in grouped}
     wanted = [names[v] for vs in outside.values() for v in vs if v in names]
@@ -155,17 +154,28 @@ def pairs_of(
         whole, programs = _graph(each.nodes, outside[each.number], plan, keep=True)
         parts, _ = _graph(each.nodes, outside[each.number], plan, keep=False)
         plain = Lowerer(lowerer.xp, lowerer.rules)
+        is_permuted = each.nodes[-1] in planned.orders
         assert each.step.group is not None
         found.append(
             Pair(
                 each.step.group,
-                PlannedGraph(whole, programs, plain, replace(options, out_bytes=0)),
-                PlannedGraph(parts, {}, plain, replace(options, out_bytes=0, endings=False)),
+                _planned(whole, programs, plain, replace(options, out_bytes=0), is_permuted),
+                _planned(parts, {}, plain, replace(options, out_bytes=0, endings=False), is_permuted),
                 inputs,
                 [np.empty(*f) for f in facts if f is not None],
             )
         )
     return found
+
+
+def _planned(
+    graph: Graph, programs: Mapping[Node, Lowered], lowerer: Lowerer, options: Options, is_permuted: bool
+) -> PlannedGraph:
+    """A planned graph whose results are contiguous where those of the step are, whose readers are not in the graph."""
+    names = name_values(graph)
+    facts = {names[v]: f for v in graph.outputs if (f := facts_of(v)) is not None and v in names}
+    strides = {} if is_permuted else {name: contiguous(*f) for name, f in facts.items()}
+    return PlannedGraph(graph, programs, lowerer, options, strides=strides)
 
 
 def measured(pairs: Sequence[Pair], groups: Sequence[GroupProfile], rounds: int) -> tuple[GroupProfile, ...]:

@@ -20,7 +20,7 @@ from gpujit.fuser.tensors import is_tensor
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.printer import SUBGRAPH
 from gpujit.passes.analysis.effects import entry_of
-from gpujit.static_runtime.places import Place, Strides, contiguous, facts_of, stand_in
+from gpujit.static_runtime.places import LARGEST, Place, Strides, contiguous, facts_of, stand_in
 from gpujit.support.errors import GpujitError
 
 # MemoryFormat's number for an operand's own order.
@@ -153,7 +153,7 @@ def _seen(node: Node, base: Place | None) -> tuple[np.ndarray, list[np.ndarray]]
     """Memory that nobody fills for a view's operand, and its results, which may be copies; None when it is no view, or
     refuses the operand."""
     op = entry_of(node)
-    if base is None or op is None or op.kind != "view" or op.form != "functional":
+    if base is None or op is None or op.kind != "view" or op.form != "functional" or base.nbytes > LARGEST:
         return None
     memory, x = stand_in(base.shape, base.strides, base.dtype)
     try:

@@ -88,6 +88,7 @@ class PlannedGraph:
         options: what to do, see Options.
         maker: makes native steps of operators that have templates; None leaves them to the interpreter.
         replan: what to do with the work of planning anew for strides that a run met: do it now, later, or not.
+        strides: those of some values (named as by ``name_values``), in bytes, before any are met.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class PlannedGraph:
         options: Options = Options(),  # noqa: B008  # it is frozen
         maker: Maker | None = native_step,
         replan: Callable[[Callable[[], object]], object] = at_once,
+        strides: Mapping[str, Strides] | None = None,
     ) -> None:
         self.graph, self.options = graph, options
         if maker is native_step and options.weights != "float32":
@@ -105,7 +107,7 @@ class PlannedGraph:
         if maker is not None and options.threads is not None:
             maker = partial(_made_for, options.threads, maker)
         self._programs, self._lowerer, self._maker, self._replan = programs, lowerer, maker, replan
-        self._strides: dict[str, Strides] = {}
+        self._strides: dict[str, Strides] = dict(strides or {})
         self._plan: StaticPlan | None = None
         self._plans = 0
         self._is_asked = False

@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 
 import gpujit
+from gpujit.fuser.fuse import program_of
+from gpujit.ir.printer import SUBGRAPH
+from gpujit.runtime.lower import Lowerer
+from gpujit.static_runtime.decide import name_values
 from gpujit.static_runtime.layout import dense_strides
+from gpujit.static_runtime.module import PlannedGraph
 from tests.static_runtime.help import f32, from_text
 
 
@@ -251,6 +256,17 @@ def test_given_arrays_of_any_order_are_filled() -> None:
     np.testing.assert_array_equal(x.T, Y)
     (new,) = module.new_outputs([X, W])
     assert new is not None and steps(new) == (1, 6)
+
+
+def test_strides_that_are_given_go_before_the_rule() -> None:
+    graph = read_by("return (%y)").graph
+    names = name_values(graph)
+    (y,) = graph.outputs
+    for strides, wanted in ({}, (1, 6)), ({names[y]: (16, 4)}, (4, 1)):
+        programs = {n: program_of(n) for n in graph.nodes if SUBGRAPH in n.attributes}
+        got = PlannedGraph(graph, programs, Lowerer(np), strides=strides).run([X, W])
+        np.testing.assert_array_equal(got, Y)
+        assert steps(got) == wanted
 
 
 def test_it_is_said_which_results_are_permuted() -> None:
