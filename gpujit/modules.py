@@ -198,6 +198,11 @@ class ScriptModule:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` with the module's forward hooks around it. See ScriptMethod.__call__."""
+        quick = self._program.quick
+        if quick is not None and quick[0] is self._object and not kwargs and _entering() is None:
+            result = quick[1](args)
+            if result is not NotImplemented:
+                return result
         watch = _entering()
         if watch is not None and watch.wants():
             return watch.call(self, self.__call__, args, kwargs)
@@ -216,7 +221,10 @@ class ScriptModule:
             if result is not None:
                 values = list(result) if isinstance(result, tuple) else [result]
         if not t.forward_hooks:
-            return wrap(run(function, [self._object, *values], out), program)
+            result = run(function, [self._object, *values], out)
+            if not t.forward_pre_hooks:
+                program.note_call(self._object, function)
+            return wrap(result, program)
         result = run(function, [self._object, *values])
         for hook in t.forward_hooks:
             changed = run(t.methods[hook], [self._object, tuple(values), result])

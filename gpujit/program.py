@@ -34,6 +34,8 @@ class Program:
         self.device: GpuDevice | None = None
         self.choice = ""
         self._executors: dict[Function, Any] = {}
+        # The object whose ``forward`` was called last, and what may answer calls like that one; see ``Executor.quick``.
+        self.quick: tuple[Any, Callable[[Any], Any]] | None = None
         self._lock = threading.RLock()
 
     def run(self, function: Function, args: list[Any], out: Any = None) -> Any:
@@ -46,12 +48,18 @@ class Program:
         result = self.interpret(function, args)
         return result if out is None else put(result, out)
 
+    def note_call(self, owner: Any, function: Function) -> None:
+        """Have calls like this one, of an object's method without hooks, answered quickly."""
+        executor = self._executors.get(function)
+        call = None if executor is None else executor.quick()
+        self.quick = None if call is None else (owner, call)
+
     # On a GPU
 
     def place(self, device: GpuDevice | None, choice: str = "") -> None:
         """Run functions on a device from now on, or on the CPU."""
         with self._lock:
-            self.device, self.choice, self._executors = device, choice, {}
+            self.device, self.choice, self._executors, self.quick = device, choice, {}, None
 
     def arguments(self, value: Any) -> Any:
         """A caller's value as functions on the device take it. Raises DeviceError for arrays on another one."""
@@ -84,7 +92,7 @@ class Program:
     def optimise(self, make: Callable[[Function], Any]) -> None:
         """Run functions with what ``make`` makes for each from now on."""
         with self._lock:
-            self.optimised, self._executors = make, {}
+            self.optimised, self._executors, self.quick = make, {}, None
 
     def executor(self, function: Function) -> Any:
         """What runs a function specialised for its inputs; None when it is interpreted."""
