@@ -244,6 +244,11 @@ class ScriptModule(Scripted):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` with the module's forward hooks around it. See ScriptMethod.__call__."""
+        quick, tracer = self._program.quick, CURRENT.get()
+        if quick is not None and quick[0] is self._object and not kwargs and tracer is None and _entering() is None:
+            result = quick[1](args)
+            if result is not NotImplemented:
+                return result
         watch = _entering()
         if watch is not None and watch.wants():
             return watch.call(self, self.__call__, args, kwargs)
@@ -252,7 +257,6 @@ class ScriptModule(Scripted):
         if function is None:
             raise UnknownAttributeError(f"{t.name} has no method 'forward'; it has {sorted(t.methods)}")
         program = self._program
-        tracer = CURRENT.get()
         if tracer is not None and is_recorded(tracer, self._object, args, kwargs):
             return self._recorded(tracer, function, args, kwargs)
         out = _take_out(function.schema, kwargs, program) if kwargs else None
@@ -265,7 +269,10 @@ class ScriptModule(Scripted):
             if result is not None:
                 values = list(result) if isinstance(result, tuple) else [result]
         if not t.forward_hooks:
-            return wrap(run(function, [self._object, *values], out), program)
+            result = run(function, [self._object, *values], out)
+            if not t.forward_pre_hooks:
+                program.note_call(self._object, function)
+            return wrap(result, program)
         result = run(function, [self._object, *values])
         for hook in t.forward_hooks:
             changed = run(t.methods[hook], [self._object, tuple(values), result])

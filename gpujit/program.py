@@ -42,6 +42,8 @@ class Program:
         self.attributes: Attributes | None = None
         self.roots: dict[int, ScriptObject] = {}
         self._executors: dict[Function, Any] = {}
+        # The object whose ``forward`` was called last, and what may answer calls like that one; see ``Executor.quick``.
+        self.quick: tuple[Any, Callable[[Any], Any]] | None = None
         self._lock = threading.RLock()
 
     def run(self, function: Function, args: list[Any], out: Any = None) -> Any:
@@ -60,6 +62,12 @@ class Program:
         made.loaded = self.loaded
         return made
 
+    def note_call(self, owner: Any, function: Function) -> None:
+        """Have calls like this one, of an object's method without hooks, answered quickly."""
+        executor = self._executors.get(function)
+        call = None if executor is None else executor.quick()
+        self.quick = None if call is None else (owner, call)
+
     # On a GPU
 
     def place(self, device: GpuDevice | None, choice: str = "") -> None:
@@ -73,7 +81,8 @@ class Program:
                 from gpujit.runtime.device_attributes import Attributes
 
                 attributes = Attributes(device, self.roots)
-            self.device, self.choice, self.attributes, self._executors = device, choice, attributes, {}
+            self.device, self.choice, self.attributes = device, choice, attributes
+            self._executors, self.quick = {}, None
 
     def add_root(self, root: ScriptObject) -> None:
         """Note a module; those met later are parts of the first one, or of no other."""
@@ -132,7 +141,7 @@ class Program:
     def optimise(self, make: Callable[[Function], Any]) -> None:
         """Run functions with what ``make`` makes for each from now on."""
         with self._lock:
-            self.optimised, self._executors = make, {}
+            self.optimised, self._executors, self.quick = make, {}, None
 
     def executor(self, function: Function) -> Any:
         """What runs a function specialised for its inputs; None when it is interpreted."""

@@ -749,7 +749,7 @@ def test_no_memory_is_an_error_with_the_arenas_size(monkeypatch: pytest.MonkeyPa
         return gpujit.optimize_for_inference(load(body, attributes="w : Tensor\nv : Tensor", values=values))
 
     fast = made()
-    x = np.ones((50, 64), np.float32)
+    x = np.ones((100, 64), np.float32)
     real = np.empty
 
     def without(least: int, most: int = 1 << 60) -> Any:

@@ -46,7 +46,7 @@ from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.vm import Interpreter
 from gpujit.runtime.warm import are_plans_made_at_once
 from gpujit.support import background
-from gpujit.support.config import Overrides, Settings, config
+from gpujit.support.config import Overrides, Settings, config, current
 from gpujit.support.errors import ArgumentError, GpujitError
 from gpujit.support.progress import Stage
 
@@ -70,6 +70,11 @@ class Runner(Protocol):
 
     def run(self, values: list[Any], out: Targets | None = None) -> Any:
         """The graph's result for run-time values, written into ``out`` where there are arrays."""
+
+    @property
+    def quick(self) -> Callable[[Sequence[Any]], Any] | None:
+        """What gives the result for a call's arguments, all but the object, or NotImplemented where that takes another
+        look; None when there is nothing quicker than ``run``."""
 
     def explain(self, reasons: Mapping[Node, str]) -> str:
         """What runs each node and why nothing better, a line each; ``reasons`` are why nodes were not fused."""
@@ -155,6 +160,8 @@ class Executor:
         self._graph: Graph | None = None
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         self._latest: _Entry | None = None
+        # The plan that ran last.
+        self._last: Plan | None = None
         # Why some inputs have no key.
         self._unknown = ""
         # How often plans could not be used because of an attribute's number, by its path; and those that changed too
@@ -202,7 +209,37 @@ class Executor:
         finally:
             self._running.end(token)
 
+    def quick(self) -> Callable[[Sequence[Any]], Any] | None:
+        """What runs calls like the last one: a function of their arguments, which gives NotImplemented for others.
+
+        None where nothing is quicker than a call. Counters and switches are as for a call.
+        """
+        plan = self._last
+        if plan is None or plan.guards or plan.runner is None or not self._first:
+            return None
+        attempt, settings, running, counters = plan.runner.quick, current(), self._running, self.counters
+        if attempt is None or settings.check_plan:
+            return None
+
+        def call(arguments: Sequence[Any]) -> Any:
+            if current() is not settings:
+                return NotImplemented
+            if running is None:
+                result = attempt(arguments)
+            else:
+                token = running.begin()
+                try:
+                    result = attempt(arguments)
+                finally:
+                    running.end(token)
+            if result is not NotImplemented:
+                counters.hits += 1
+            return result
+
+        return call
+
     def _run(self, plan: Plan, values: list[Any], out: Targets | None) -> Any:
+        self._last = plan
         if plan.runner is not None:
             return plan.runner.run(values) if out is None else plan.runner.run(values, out)
         assert plan.code is not None

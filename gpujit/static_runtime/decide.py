@@ -8,6 +8,7 @@ result goes into an activation or a sum alone is made in that node's step, and i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from gpujit.fuser import cost
@@ -16,7 +17,7 @@ from gpujit.fuser.facts import Facts
 from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.fuser.lower import Lowered, lower
 from gpujit.ir.graph import Graph, Node, Value, copy_node
-from gpujit.kernels import cache
+from gpujit.kernels.supply import NotCompiled
 from gpujit.kernels.templates.bound import BoundTemplate
 from gpujit.kernels.templates.producer import Producer
 from gpujit.ops.registry import Op
@@ -45,6 +46,8 @@ from gpujit.static_runtime.starts import STARTED, start_of, why_not_worth
 from gpujit.static_runtime.steps import Options
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError, InternalError
+
+log = logging.getLogger("gpujit.plan")
 
 # Operators that convert a tensor, and return it where there is nothing to convert.
 CASTS = ("aten::to", "aten::type_as")
@@ -79,6 +82,8 @@ class Decisions:
         self.natives: dict[Node, Step] = {}
         # How steps of templates were made: from which node, with which result and ending.
         self.recipes: dict[Node, tuple[Node, Place, Ending]] = {}
+        # What became one step: the first node with its step, and what the second one asked for, with its operands.
+        self.ended_steps: dict[Node, tuple[Node, tuple[Step, Sequence[Value]], Request, Sequence[Value]]] = {}
         # Operators that take as long as a call of a kernel would.
         self.doubtful: set[Node] = set()
         # Why what makes a template's operand is a step of its own.
@@ -122,6 +127,7 @@ class Decisions:
     def classify(self) -> None:
         """Fill ``natives`` and ``outs``."""
         asked: dict[Node, Request] = {}
+        whole = self.order
         for node in self.order:
             if node in self.places.views:
                 self.kinds[node] = "view"
@@ -137,7 +143,7 @@ class Decisions:
         if self.options.endings:
             self.put_ends(asked)
             self.put_starts(asked)
-        self.have_code()
+        self.have_code(asked, whole)
         self.leave_single(asked)
         for node, kernel in zip(asked, compiled(list(asked.values())), strict=True):
             if kernel is not None:
@@ -186,20 +192,30 @@ class Decisions:
             self.doubtful.add(node)
         return None if operands is None else of_group(low, operands, results)
 
-    def have_code(self) -> None:
-        """Have the code of templates' steps, now that it is known which ones there are: what each was made of is not.
+    def have_code(self, asked: dict[Node, Request], whole: Sequence[Node]) -> None:
+        """Have the code of templates' steps, now that it is known which there are: those that were joined need none.
 
-        A node without it is left to others, unless the step does what more nodes do: then InternalError is raised.
+        A node without it is left to others; of a step that does what two nodes do, each gets its own again.
         """
-        for node, kernel in [*self.natives.items()]:
-            if isinstance(kernel, NativeKernel):
-                try:
-                    self.natives[node] = prepared(kernel)
-                except InternalError as fault:
-                    if self.recipes[node][0] is not node:
-                        raise
-                    cache.log.warning("%s runs without a template: %s", node.kind, fault.message)
-                    del self.natives[node], self.operands[node]
+        waiting, order = [*self.natives], set(self.order)
+        while waiting:
+            node = waiting.pop()
+            kernel = self.natives[node]
+            if not isinstance(kernel, NativeKernel):
+                continue
+            try:
+                self.natives[node] = prepared(kernel)
+            except InternalError as fault:
+                if not isinstance(fault, NotCompiled):
+                    log.warning("%s runs without a template: %s", node.kind, fault.message)
+                del self.natives[node], self.operands[node]
+                before = self.ended_steps.pop(node, None)
+                if before is not None:
+                    first, (self.natives[first], self.operands[first]), asked[node], self.operands[node] = before
+                    order.add(first)
+                    waiting.append(first)
+        self.order = [n for n in whole if n in order]
+        self.position = {n: i for i, n in enumerate(self.order)}
 
     # Steps of templates that do what follows them as well
 
@@ -218,6 +234,8 @@ class Decisions:
                 made = self.ended(first, node, request.inputs[k], ending)
                 if made is None:
                     continue
+                own = self.natives[first], self.operands[first]
+                self.ended_steps[node] = first, own, request, values
                 self.natives[node], self.operands[node] = made
                 whole = self.places.of(request.inputs[k].root)
                 assert whole is not None

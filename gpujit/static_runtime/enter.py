@@ -21,7 +21,7 @@ import numpy as np
 from gpujit.kernels import supply
 from gpujit.kernels.native import TIDY
 
-_RUN, _TEAM, _FUNCTIONS, _BLOCKS, _COUNT, _ARRAYS, _TABLE, _KIND, OBJECTS = range(9)
+_RUN, TEAM, _FUNCTIONS, _BLOCKS, _COUNT, _ARRAYS, _TABLE, _KIND, OBJECTS = range(9)
 
 # The type ends the header of every object; behind it: data, rank, shape, strides, base, dtype.
 _HEAD = object.__basicsize__
@@ -119,7 +119,7 @@ placed:
   br i1 %more, label %array, label %run
 run:
 {_word("function", _RUN, "ptr")}
-{_word("team", _TEAM, "ptr")}
+{_word("team", TEAM, "ptr")}
 {_word("functions", _FUNCTIONS, "ptr")}
 {_word("blocks", _BLOCKS, "ptr")}
 {_word("count", _COUNT)}
@@ -174,7 +174,8 @@ Layout = tuple[tuple[int, ...], tuple[int, ...], np.dtype, Sequence[tuple[int, i
 
 
 class Job:
-    """The words of a job, and its table. ``objects[OBJECTS + k]`` is to be set to the ``id`` of array k.
+    """The words of a job, and its table. ``objects[OBJECTS + k]`` is to be set to the ``id`` of array k, and
+    ``objects[TEAM]`` may be changed.
 
     Args:
         run: the address of the team's ``run``.

@@ -23,7 +23,7 @@ from gpujit.static_runtime.decide import name_values
 from gpujit.static_runtime.idle import Idle, pool
 from gpujit.static_runtime.makers import native_step
 from gpujit.static_runtime.native import Made, Maker
-from gpujit.static_runtime.places import Strides, contiguous, facts_of
+from gpujit.static_runtime.places import Strides, are_apart, facts_of
 from gpujit.static_runtime.report import Benchmark, MemoryReport, NodeTime, memory_report, results_of
 from gpujit.static_runtime.run import Arena, TimedArena
 from gpujit.static_runtime.steps import Operand, Options, OutStep, StaticPlan
@@ -111,6 +111,7 @@ class PlannedGraph:
         self._plan: StaticPlan | None = None
         self._plans = 0
         self._is_asked = False
+        self._is_quick = False
         self._idle: list[Arena] | Idle[Arena] = []
         self._lock = threading.Lock()
 
@@ -129,12 +130,39 @@ class PlannedGraph:
         except MemoryError:
             raise self._no_memory(runtime) from None
         finally:
+            self._is_quick = runtime.quick is not None
             if runtime.surprises:
                 self._learn(runtime)
             if runtime.recorder is not None:
                 self._give_back(runtime)
             elif runtime.plan is self._plan:
                 self._idle.append(runtime)
+
+    @property
+    def quick(self) -> Callable[[Sequence[Any]], Any] | None:
+        """What gives the result for a call's arguments, all but the object; None when the plan is more than one native
+        run of them.
+
+        It gives NotImplemented where that would take another look: for arrays that lie otherwise than planned, for more
+        or fewer arguments, when somebody watches. Then nothing was run.
+        """
+        return self._run_quickly if self._is_quick else None
+
+    def _run_quickly(self, arguments: Sequence[Any]) -> Any:
+        if watched() is not None:
+            return NotImplemented
+        try:
+            runtime = self._idle.pop()
+        except IndexError:
+            return NotImplemented
+        if runtime.plan is not self._plan:
+            return NotImplemented
+        try:
+            return NotImplemented if runtime.quick is None else runtime.quick(arguments)
+        except MemoryError:
+            return NotImplemented
+        finally:
+            self._idle.append(runtime)
 
     def run_on(self, runtime: Arena, values: Sequence[Any], out: Targets | None = None) -> Any:
         """``run``, on a runtime that the caller keeps (``is_current`` says how long)."""
@@ -297,7 +325,7 @@ class PlannedGraph:
     def _see_inputs(self, values: Sequence[Any]) -> None:
         for i, (value, given) in enumerate(zip(self.graph.inputs, values, strict=True)):
             if type(given) is np.ndarray and facts_of(value) == (given.shape, given.dtype):
-                self._strides[f"input {i}"] = given.strides
+                self._learn_strides(f"input {i}", given.shape, given.strides, given.itemsize)
 
     def _learn(self, runtime: Arena) -> None:
         """See to a plan for the strides that a run met."""
@@ -305,12 +333,21 @@ class PlannedGraph:
         with self._lock:
             if self._is_asked or self._plans >= MAX_PLANS or runtime.plan is not self._plan:
                 return
+            before = dict(self._strides)
             for (segment, number), strides in surprises.items():
-                name = runtime.plan.names.get(runtime.plan.segments[segment].given[number].value)
+                operand = runtime.plan.segments[segment].given[number]
+                name = runtime.plan.names.get(operand.value)
                 if name is not None:
-                    self._strides[name] = strides
+                    self._learn_strides(name, operand.shape, strides, operand.dtype.itemsize)
+            if self._strides == before:
+                return
             self._is_asked = True
         self._replan(partial(self._plan_anew, runtime.plan))
+
+    def _learn_strides(self, name: str, shape: Sequence[int], strides: Strides, itemsize: int) -> None:
+        """Plan for a tensor that lies so, unless its elements share memory: others are copied to where it would lie."""
+        if are_apart(shape, strides, itemsize):
+            self._strides[name] = strides
 
     def _plan_anew(self, old: StaticPlan) -> None:
         try:
@@ -367,7 +404,7 @@ def _in_plain_order(result: Any, plan: StaticPlan, out: Targets | None) -> Any:
     count = len(result) if isinstance(result, (tuple, list)) else 1
     targets: list[np.ndarray | None] = [None] * count
     for i, made in plan.made_outputs.items():
-        if (out is None or out[i] is None) and made.strides != contiguous(made.shape, made.dtype):
+        if (out is None or out[i] is None) and not made.is_contiguous:
             targets[i] = np.empty(made.shape, made.dtype)
     return put(result, targets) if any(t is not None for t in targets) else result
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import proxy
@@ -20,6 +20,8 @@ from gpujit.support.errors import InternalError, OpError
 if TYPE_CHECKING:
     from gpujit.static_runtime.run import Arena
 
+# Bytes of a result, with room to move it to a cache line's border, up to which it stays where NumPy has put it.
+SMALL = 2048 + ALIGN
 # A team of nobody but the caller.
 _ALONE = alone()
 
@@ -41,7 +43,10 @@ class NativeRun:
             self._blocks, self._run = track.blocks, team_run(ticks.run_address())
         self._is_alone = all(s.kernel.is_small for s in segment.steps)
         self._given = [(o.shape, o.strides, o.dtype, o.words) for o in segment.given]
-        self._made = [(o.shape, o.dtype, o.nbytes + ALIGN, o.strides, o.words, o.value) for o in segment.made]
+        self._made = [
+            (o.shape, o.dtype, o.nbytes + ALIGN, None if o.is_contiguous else o.strides, o.words, o.value)
+            for o in segment.made
+        ]
         self._checks = any(s.kernel.checks for s in segment.steps)
 
     def function(self) -> Callable[..., Any]:
@@ -49,7 +54,7 @@ class NativeRun:
         if not self._given and not self._made and not self._checks:
             # All is in the arena.
             return self.launcher()
-        if enter.READS_ARRAYS and self._is_alone and not self._runtime.check:
+        if enter.READS_ARRAYS and not self._runtime.check:
             return self._native_function()
         # What a call needs, as variables of a closure: each look-up counts here.
         words, flags, address = self._runtime.words, self._runtime.flags, address_of
@@ -94,52 +99,69 @@ class NativeRun:
         runtime, first = self._runtime, address_of(self._runtime.blocks)
         flags, run = runtime.flags, self._run
         made, fitting, targets = self._made, self._fitting, runtime.targets
-        raise_found, checks = self._raise_found, self._checks
+        raise_found, checks, is_alone = self._raise_found, self._checks, self._is_alone
         new, array, byte, address = np.empty, np.ndarray, np.uint8, address_of
         layouts: list[enter.Layout] = [
-            (shape, strides, dtype, [(first + 8 * word, offset) for word, offset in places])
-            for shape, strides, dtype, places in self._given
+            (o.shape, o.strides, o.dtype, [(first + 8 * word, offset) for word, offset in o.words])
+            for o in (*self._segment.given, *self._segment.made)
         ]
         code = ctypes.cast(run, ctypes.c_void_p).value or 0
         job = enter.Job(code, _ALONE, self._functions, self._blocks, self._count, layouts)
         objects, job_address, native, words = job.objects, job.address, enter.enter(), runtime.words
-        start, steps = enter.OBJECTS, (self._functions, self._blocks, self._count)
+        start, its_team = enter.OBJECTS, enter.TEAM
         given = self._given
         runtime.jobs.append(job)
 
-        def call(*arrays: np.ndarray) -> Any:
+        def attempt(arrays: Sequence[np.ndarray], results: list[np.ndarray]) -> int:
+            """Makes the results; the number of the first array that lies otherwise, from 1 on: then nothing was run."""
             k = start
             for x in arrays:
                 objects[k] = id(x)
                 k += 1
-            results: list[np.ndarray] = []
-            for shape, dtype, room, strides, places, value in made:
+            for shape, dtype, room, strides, _, value in made:
                 y = targets.get(value) if targets else None
                 if y is None:
-                    memory = new(room, byte)
-                    at = address(memory)
-                    shift = -at % ALIGN
-                    y = array(shape, dtype, memory, shift, strides)
-                    at += shift
-                else:
-                    at = address(y)
+                    if room <= SMALL and strides is None:
+                        y = new(shape, dtype)
+                    else:
+                        memory = new(room, byte)
+                        y = array(shape, dtype, memory, -address(memory) % ALIGN, strides)
                 results.append(y)
-                for word, offset in places:
-                    words[word] = at + offset
-            fault = native(job_address)
-            if fault:
+                objects[k] = id(y)
+                k += 1
+            if not is_alone:
+                threads = team()
+                if threads.size > runtime.parts:
+                    runtime.make_scratch(threads.size)
+                objects[its_team] = threads.address
+            return native(job_address)
+
+        def call(*arrays: np.ndarray) -> Any:
+            results: list[np.ndarray] = []
+            if attempt(arrays, results):
                 # Some array lies otherwise: copies take the place of those that do.
                 kept = [fitting(x, i, *given[i][:3]) for i, x in enumerate(arrays)]
-                for i, x in enumerate(kept):
-                    for word, offset in given[i][3]:
+                for x, (*_, places) in zip(kept, given, strict=True):
+                    for word, offset in places:
                         words[word] = address(x) + offset
-                run(_ALONE, *steps)
+                for y, (*_, places, _value) in zip(results, made, strict=True):
+                    for word, offset in places:
+                        words[word] = address(y) + offset
+                run(objects[its_team], self._functions, self._blocks, self._count)
             if checks and flags.any():
                 raise_found()
             if len(results) == 1:
                 return results[0]
             return results
 
+        def quick(arrays: Sequence[Any]) -> Any:
+            if len(arrays) != len(given):
+                return NotImplemented
+            results: list[np.ndarray] = []
+            return NotImplemented if attempt(arrays, results) else results[0]
+
+        if not checks and len(made) == 1:
+            runtime.quick_runs[self._segment.number] = quick
         return call
 
     def launcher(self) -> Callable[[], None]:

@@ -100,6 +100,16 @@ def facts_of(value: Value) -> tuple[tuple[int, ...], np.dtype] | None:
         return None
 
 
+def are_apart(shape: Sequence[int], strides: Strides, itemsize: int) -> bool:
+    """Whether each element of a tensor surely has memory of its own: other numbers may be written where it lies."""
+    end = itemsize
+    for step, n in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if step < end:
+            return False
+        end = step * n
+    return True
+
+
 def contiguous(shape: Sequence[int], dtype: np.dtype) -> Strides:
     """Strides in bytes of an array whose last dim lies together."""
     found = []

@@ -46,6 +46,10 @@ class Arena:
         # Arrays to make results in, by the result's place among those of its run.
         self.targets: dict[Value, np.ndarray] = {}
         self._poisoned = -1
+        # Native runs as functions of a row of any values, which give NotImplemented for arrays that lie otherwise.
+        self.quick_runs: dict[int, Callable[[Sequence[Any]], Any]] = {}
+        # What such a function is for a call's values but the object, when the graph is that run and was seen to work.
+        self.quick: Callable[[Sequence[Any]], Any] | None = None
         # Whether a run's results were seen to lie outside the arena.
         self._is_proven = False
         size = plan.arena.size
@@ -122,6 +126,8 @@ class Arena:
         else:
             # Where there are branches, the next call may go another way.
             self._is_proven = self.plan.is_straight
+            if self._is_proven and self._is_plain():
+                self.quick = self.quick_runs.get(0)
         return result
 
     # Binding the code
@@ -162,6 +168,15 @@ class Arena:
         if registers is None or returned[1] != ran[-2] or any(k >= self.code.inputs for k in registers):
             return None
         return ran[1], tuple(registers)
+
+    def _is_plain(self) -> bool:
+        """Whether the graph is one native run of all its inputs but the first, the object, in their order."""
+        return (
+            self._direct is not None
+            and self.recorder is None
+            and self.plan.is_quiet
+            and self._direct[1] == tuple(range(1, len(self.plan.graph.inputs)))
+        )
 
     def _filled(self, value: Any) -> Any:
         if isinstance(value, Slot):

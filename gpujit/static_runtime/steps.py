@@ -12,7 +12,7 @@ import numpy as np
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.runtime import bytecode as bc
 from gpujit.static_runtime.native import NativeKernel
-from gpujit.static_runtime.places import Strides
+from gpujit.static_runtime.places import Strides, contiguous
 from gpujit.static_runtime.plan import Lifetime, Plan
 
 
@@ -77,6 +77,11 @@ class Operand:
     def nbytes(self) -> int:
         """Bytes of the elements."""
         return prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the last dim lies together, and each one behind it."""
+        return self.strides == contiguous(self.shape, self.dtype)
 
 
 @dataclass(eq=False)

@@ -7,14 +7,14 @@ import os
 from functools import cache
 from pathlib import Path
 
-from gpujit.support.config import config
+from gpujit.support.config import current
 
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def thread_count() -> int:
     """The switch ``threads`` when it is set, else ``available()``; at least 1."""
-    wanted = config.threads
+    wanted = current().threads
     return _available() if wanted is None else max(1, int(wanted))
 
 

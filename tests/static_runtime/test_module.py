@@ -16,6 +16,7 @@ from gpujit.ir.graph import Node, Value
 from gpujit.kernels.tile_text import parse_program
 from gpujit.static_runtime import arrays, decide
 from gpujit.static_runtime.native import Made, compiled, request
+from gpujit.static_runtime.native_run import SMALL
 from gpujit.static_runtime.places import Place
 from gpujit.static_runtime.products import native_product
 from gpujit.static_runtime.steps import Options
@@ -44,13 +45,20 @@ X, W = f32(8, 16), f32(16, 16, seed=1) / 4
 EVERYTHING = Options(out_bytes=0)
 
 
-def test_results_are_new_and_aligned() -> None:
+def test_large_results_are_aligned() -> None:
+    x = f32(200, 16)
+    module = from_text(LAYERS.replace("Float(8, 16)", "Float(200, 16)"))
+    assert x.nbytes > SMALL
+    kept = [module.run([x + n, W]) for n in range(4)]
+    assert all(y.ctypes.data % 64 == 0 for y in kept)
+
+
+def test_results_are_new() -> None:
     module = from_text(LAYERS, EVERYTHING)
     first = module.run([X, W])
     second = module.run([X + 1, W])
     np.testing.assert_allclose(first, layers(X, W), rtol=1e-5)
     np.testing.assert_allclose(second, layers(X + 1, W), rtol=1e-5)
-    assert first.ctypes.data % 64 == second.ctypes.data % 64 == 0
     assert not np.shares_memory(first, second)
     memory = module.memory()
     # Two values at a time: a product and what it is computed from.
@@ -261,6 +269,16 @@ def test_strides_are_learned_and_others_copied() -> None:
 
 
 # Checks find faults ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strides", [(0, 0), (0, 4), (64, 0), (4, 4), (-4, 8)])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_arrays_whose_elements_share_memory(strides: tuple[int, int], is_first: bool) -> None:
+    module, memory = from_text(LAYERS), f32(200)
+    start = memory[100:] if min(strides) < 0 else memory
+    shared = np.lib.stride_tricks.as_strided(start, X.shape, strides)
+    for x in ([shared] if is_first else [X, shared]) + [X, shared, X + 1, shared]:
+        np.testing.assert_allclose(module.run([x, W]), layers(x, W), rtol=1e-4, atol=1e-6)
 
 
 def test_poison_shows_a_lifetime_that_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
 import gpujit
@@ -87,3 +88,29 @@ def test_code_of_steps_that_are_joined_is_not_compiled() -> None:
     module = made(lambda: nn.Sequential(nn.Linear(20, 30), nn.ReLU()))
     module(f32(4, 20))
     assert [key[0][1].epilogue.activation for key in bound._kernels] == ["relu"]
+
+
+def test_steps_whose_joint_code_is_not_at_hand_stay_apart() -> None:
+    linear = nn.Linear(20, 30)
+    x = f32(4, 20)
+    for part, given in ((linear, x), (nn.Sequential(nn.ReLU()), f32(4, 30))):
+        gpujit.optimize_for_inference(gpujit.script(part.eval()))(given)
+    plain = gpujit.script(nn.Sequential(linear, nn.ReLU()).eval())
+    module = gpujit.optimize_for_inference(plain, compile="never")
+    np.testing.assert_allclose(module(x), plain(x), rtol=1e-5, atol=1e-6)
+    assert [key[0][1].epilogue.activation for key in bound._kernels] == [None]
+    # With the code of both in one step, that is what runs.
+    gpujit.optimize_for_inference(plain)(x)
+    assert "relu" in [key[0][1].epilogue.activation for key in bound._kernels]
+    kinds = [
+        [list(p.runner.plan([]).kinds.values()).count("native") for p in m._program.executors()[0].plans()]
+        for m in (module, again(plain, x))
+    ]
+    assert kinds == [[2], [1]]
+
+
+def again(plain: gpujit.ScriptModule, x: np.ndarray) -> gpujit.ScriptModule:
+    """A module that may not compile, after a call."""
+    module = gpujit.optimize_for_inference(plain, compile="never")
+    np.testing.assert_allclose(module(x), plain(x), rtol=1e-5, atol=1e-6)
+    return module

@@ -13,7 +13,6 @@ from gpujit.kernels import supply
 from gpujit.kernels.native import TIDY, Library
 from gpujit.kernels.target import host
 from gpujit.kernels.team import alone, caller, team
-from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def _scratch(size: int) -> int:
 class BoundTemplate:
     """A kernel with all words of its block but the addresses of arrays.
 
-    Its code is had when it is first asked for; at once where nothing may be compiled, which raises NotCompiled.
+    Its code is had when it is first asked for.
     ``scratch_bytes`` is what each part needs of memory; ``arrays`` names the block's slots for the arrays of a call,
     and ``constants`` gives those that belong to the kernel: packed weights, tables. ``dtypes`` are those of arrays that
     are not float32; ``producer`` is what makes an operand, if something does. A kernel of several ``rounds`` is run
@@ -130,8 +129,6 @@ class BoundTemplate:
         self.rounds = [{self.slots[name]: value for name, value in each.items()} for each in rounds]
         self._places = [self.slots[name] for name in self.arrays]
         self._dtypes = [np.dtype((dtypes or {}).get(name, np.float32)) for name in self.arrays]
-        if "compile" in config.disable:
-            self.prepare()
 
     @property
     def address(self) -> int:
