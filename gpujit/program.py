@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +19,7 @@ from gpujit.runtime.outputs import put, targets_of
 from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.vm import Interpreter
 from gpujit.serialization import reader
-from gpujit.support.errors import ArgumentError
+from gpujit.support.errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
     from gpujit.runtime.device_attributes import Attributes
@@ -48,6 +49,14 @@ class Program:
 
     def run(self, function: Function, args: list[Any], out: Any = None) -> Any:
         """Run a function on run-time values; the result goes into the arrays ``out``, as ``targets`` gives them."""
+        try:
+            return self._run(function, args, out)
+        except Exception as fault:
+            if self.device is None and args:
+                _require_here(args[0], fault)
+            raise
+
+    def _run(self, function: Function, args: list[Any], out: Any) -> Any:
         executor = self.executor(function)
         if executor is not None:
             if self.device is not None:
@@ -103,8 +112,12 @@ class Program:
             self.attributes.bring_back()
 
     def on_host(self, root: ScriptObject) -> AbstractContextManager[None]:
-        """A block in which the attributes of a module are host arrays, to be read only."""
-        return nullcontext() if self.attributes is None else self.attributes.on_host(root)
+        """A block in which the attributes of a module are host arrays, to be read only. Raises DeviceError for one that
+        was moved to a device with another module that it is a part of."""
+        if self.attributes is not None:
+            return self.attributes.on_host(root)
+        _require_here(root)
+        return nullcontext()
 
     def arguments(self, value: Any) -> Any:
         """A caller's value as functions on the device take it. Raises DeviceError for arrays on another one."""
@@ -133,10 +146,11 @@ class Program:
         """A tensor on the device as callers see it."""
         from gpujit.runtime.device_attributes import Resident
 
-        assert self.device is not None
+        device = self.device
         if type(tensor.owner) is Resident:
-            tensor = replace(tensor, owner=tensor.owner.memory)
-        return self.device.array(tensor)
+            device, tensor = tensor.owner.device, replace(tensor, owner=tensor.owner.memory)
+        assert device is not None
+        return device.array(tensor)
 
     def optimise(self, make: Callable[[Function], Any]) -> None:
         """Run functions with what ``make`` makes for each from now on."""
@@ -199,3 +213,19 @@ class Program:
                 code = self.lowerer.code(function)
         with np.errstate(all="ignore"):
             return self.interpreter.run(code, args)
+
+
+def _require_here(root: Any, fault: Exception | None = None) -> None:
+    """Raises DeviceError when attributes of an object are on a device, ``fault`` being what that led to."""
+    if "gpujit.runtime.device_attributes" not in sys.modules:
+        # No device was ever used.
+        return
+    from gpujit.passes.analysis.attributes import reachable
+
+    for owner in reachable([root]):
+        for name, value in zip(owner.type.attributes, owner.slots, strict=True):
+            if type(value) is DeviceTensor:
+                raise DeviceError(
+                    f"{owner.type.name}.{name} is on a GPU: the module was moved there as a part of another one; move "
+                    "that one to 'cpu', or this one to the GPU as well"
+                ) from fault

@@ -269,7 +269,8 @@ class Attributes:
             roots = {**self._roots, id(root): root}
             objects = reachable(roots.values())
             settle(self.device, [(o, k) for o in objects for k in range(len(o.slots))])
-            self._moved.update(roots)
+            # Other objects come and go; there is nothing to be remembered of them.
+            self._moved.update({k: o for k, o in roots.items() if o.type.is_module})
 
     def has(self, root: ScriptObject) -> bool:
         """Whether the attributes of an object were moved."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gpujit.ir.graph import Node
 from gpujit.static_runtime.device_attentions import device_attention
+from gpujit.static_runtime.device_bags import device_bags
 from gpujit.static_runtime.device_convolutions import device_convolution
 from gpujit.static_runtime.device_moves import device_move
 from gpujit.static_runtime.device_pools import device_pooling
@@ -26,6 +27,7 @@ MAKERS: tuple[Callable[[Node, PlaceOf, Place], MadeStep | None], ...] = (
     device_move,
     device_put,
     device_scatter,
+    device_bags,
     device_sort,
     single_step,
 )

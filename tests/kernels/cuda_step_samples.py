@@ -60,6 +60,10 @@ STEPS: dict[str, tuple[str, list[Any]]] = {
         [empty(64, 64, dtype=FLOAT16), 0, np.zeros(32, np.int64), empty(32, 64, dtype=FLOAT16), 1],
     ),
     "index_put_add": ("aten::index_put", [empty(64, 64, 64), [np.zeros(8, np.int64)] * 2, empty(8, 64), True]),
+    "embedding_bag": (
+        "aten::embedding_bag.padding_idx",
+        [empty(64, 128), np.zeros(32, np.int64), np.zeros(8, np.int64), False, 1, False, None, False, None],
+    ),
     "one_hot": ("aten::one_hot", [np.zeros((8, 64), np.int64), 100]),
     "sort": ("aten::sort", [empty(64, 1000), -1, True]),
     "sort_wide": ("aten::sort", [empty(4, 1 << 14, dtype=np.dtype("i8")), -1, False]),

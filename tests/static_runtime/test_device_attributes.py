@@ -314,6 +314,37 @@ def test_warming_up_leaves_attributes_as_they_were(device: RecordingDevice) -> N
         assert_close(counted.cache, other.cache)
 
 
+class Outer(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x) + 1
+
+
+def test_a_module_that_was_moved_as_a_part_of_another_one(device: RecordingDevice) -> None:
+    inner, reference = twice(Mlp)
+    outer, x = scripted(Outer(inner)), numbers(3, 6)
+    planned = gpujit.optimize_for_inference(gpujit.freeze(inner, preserved_attrs=["first"]))
+    assert_close(planned(x), reference(x))
+    outer.to("cuda:0")
+    want = reference(x) + 1
+    assert_close(outer(x), want)
+    for call in (lambda: inner(x), lambda: inner.save_to_buffer(), lambda: gpujit.freeze(inner)):
+        with pytest.raises(DeviceError, match="is on a GPU: the module was moved there as a part of another one"):
+            call()
+    assert_close(inner.last.bias, reference.last.bias)
+    assert_close(planned(x), reference(x))
+    inner.to("cuda:0")
+    assert_close(inner(x), want - 1)
+    assert_close(outer(x), want)
+    outer.to("cpu")
+    inner.to("cpu")
+    assert_close(inner(x), want - 1)
+    assert_close(outer(x), want)
+
+
 def test_no_memory_for_parameters_and_after(device: RecordingDevice) -> None:
     module, reference = twice(Mlp)
     module.to("cuda:0")

@@ -73,6 +73,23 @@ def test_numbers_that_are_special() -> None:
     check("aten::index_copy", [np.zeros((2, 2), np.float32), 0, ints(1, 1, 0), source])
 
 
+BAG = ints(3, 0, 4, 4, 1)
+TABLE = f32(5, 3)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [TABLE, BAG, ints(0, 2, 2), False, 0, False, None, False, None],
+        [TABLE, BAG, ints(0, 2, 5), False, 1, False, None, False, 4],
+        [turned(TABLE), BAG, ints(0, 1, dtype=np.int32), False, 0, False, f32(5, seed=1), False, -1],
+        [TABLE.astype("f2"), BAG, ints(0), False, 1, False, None, False, -2],
+    ],
+)
+def test_bags(arguments: list[Any]) -> None:
+    assert set(calls(check("aten::embedding_bag.padding_idx", arguments))) == {"l"}
+
+
 @pytest.mark.skipif(not SIMULATED, reason="kernels that are no tile programs run in the simulator")
 @pytest.mark.parametrize(
     ("name", "arguments"),
@@ -82,6 +99,7 @@ def test_numbers_that_are_special() -> None:
         ("aten::index_put", [f32(3), [ints(-4)], f32(1), True]),
         ("aten::one_hot", [ints(0, 5), 5]),
         ("aten::one_hot", [ints(0, -1), 5]),
+        ("aten::embedding_bag", [TABLE, ints(0, 5), ints(0), False, 0, False, None, False]),
     ],
 )
 def test_indexes_out_of_range(name: str, arguments: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +110,19 @@ def test_indexes_out_of_range(name: str, arguments: list[Any], monkeypatch: pyte
     assert run_step(step, operands, outs) == f"{name}: an index is out of range"
 
 
+@pytest.mark.skipif(not SIMULATED, reason="kernels that are no tile programs run in the simulator")
+@pytest.mark.parametrize("first", [[1, 2], [0, 3], [0, -1]])
+def test_bags_that_are_none(first: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.static_runtime.device_help.run_graph", lambda graph, given: None)
+    name = "aten::embedding_bag"
+    found = step_for(name, [TABLE, ints(0, 1), np.array(first), False, 0, False, None, False])
+    assert found is not None
+    assert run_step(*found[:3]) == f"{name}: offsets do not fit the indices"
+
+
 def test_what_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_scatters, "MOST_IN_LINE", 3)
     assert step_for("aten::index_add", [X, 0, ints(1, 1, 2, 0), f32(4, 3), 1]) is None
+    assert step_for("aten::embedding_bag", [TABLE, BAG, ints(0), False, 2, False, None, False]) is None
     assert step_for("aten::scatter.reduce", [X, 0, ALONG, f32(2, 3), "multiply"]) is None
     assert step_for("aten::index_add", [X.astype("f2"), 0, ints(1), f32(1, 3).astype("f2"), 2.0]) is None
