@@ -396,6 +396,10 @@ def test_branches_on_what_is_kept_stay() -> None:
     body = "y = x\nif bool(x[0, 0] > 0):\n    y = torch.relu(x) + 1\nreturn y"
     for seed in range(4):
         assert proven(program(body, 1), X2, seed=seed) == Prefix(0, KEPT)
+    body = "y = x\nif x is y:\n    y = x.relu()\nelse:\n    y = x.sort(0)[0]\nreturn y"
+    assert proven(program(body, 1), X2) == Prefix(0, KEPT)
+    body = "y = x + 1\nif x is not y:\n    return x * 2\nif x.size(1) < 2:\n    return y\nreturn y - 1"
+    assert proven(program(body, 1), X2) == Prefix(0, KEPT)
     body = "y = x.contiguous()\nif x is y:\n    y = x + 1\nreturn y"
     refused(program(body, 1), X2, "may depend on the layout of inputs")
     body = "y = x * 2\nif x is y:\n    y = x + 1\nelse:\n    y = x - 1\nreturn y"

@@ -37,6 +37,7 @@ from gpujit.passes.padding.relations import (
     Same,
     Shape,
     Strided,
+    Unread,
     is_same,
     leaves,
     shape_of,
@@ -94,6 +95,8 @@ def prove(kept: Graph, padded: Graph, longer: Mapping[int, int], sizes: Sizes) -
         for leaf in leaves(relation):
             if isinstance(leaf, Mixed):
                 raise PaddingError(leaf.reason, where=leaf.where)
+            if isinstance(leaf, Unread):
+                raise PaddingError("a result has no value")
             if isinstance(leaf, Strided):
                 name = f"dim {leaf.dim} of a result"
                 raise PaddingError(f"{name} joins the padded dim with those before it")
@@ -193,6 +196,8 @@ class _Comparison:
                 return [Parts(tuple(given[1::2]))]
         if kept.kind in ("prim::ListUnpack", "prim::TupleUnpack"):
             return given[0].items if isinstance(given[0], Parts) else [given[0]] * count
+        if kept.kind == "prim::Uninitialized":
+            return [Unread()]
         if kept.kind == "prim::unchecked_cast":
             return given
         try:
@@ -245,10 +250,12 @@ class _Comparison:
         for relation in (one, other):
             if isinstance(relation, (Mixed, Differs)):
                 return relation
+        if isinstance(one, Unread) or isinstance(other, Unread):
+            return other if isinstance(one, Unread) else one
         if isinstance(one, Prefix) and isinstance(other, Prefix) and one.dim == other.dim:
             return Prefix(one.dim)
         if one == other or (is_same(one) and is_same(other)):
-            return one
+            return one if one == other else SAME
         if isinstance(one, Parts) and isinstance(other, Parts) and len(one.items) == len(other.items):
             return Parts(tuple(self.joined(node, a, b) for a, b in zip(one.items, other.items, strict=True)))
         return Mixed(f"{node.kind}: its branches are padded along different dims", place_of(node))

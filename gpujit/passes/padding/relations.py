@@ -60,13 +60,18 @@ class Mixed:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """What no run reads, for want of a value: in one branch of two."""
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """A list, tuple or dict of such values (of a dict the values, in order)."""
 
     items: tuple[Relation, ...]
 
 
-Relation = Same | Prefix | Strided | Differs | Mixed | Parts
+Relation = Same | Prefix | Strided | Differs | Mixed | Unread | Parts
 SAME = Same()
 
 
