@@ -2,8 +2,8 @@
 
 Usage: python bench/buckets.py [--calls 200] [--rounds 3] [--only mlp,lstm]
 
-Each measurement is a process of its own, so that kernels and plans are made anew; sides are interleaved, and numbers are
-medians. With a warm cache compiled kernels lie on disk, with a cold one each process compiles its own. Needs no torch.
+Each measurement is a process of its own, so that plans are made anew; compiled kernels lie on disk. Sides are
+interleaved; numbers are medians of processor time, of one thread. Needs no torch.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def first_calls(case: str, side: str, calls: int) -> dict[str, float]:
     fast = gpujit.optimize_for_inference(model, threads=1, buckets=sizes and {0: {0: sizes}})
     took = []
     for _ in range(2):
-        start = time.perf_counter()
+        start = time.process_time()
         for x in batches:
             fast(x)
-        took.append(time.perf_counter() - start)
+        took.append(time.process_time() - start)
     return {"first": took[0], "plans": fast.plan_stats().made, "later": took[1] / calls * 1e6}
 
 
@@ -85,19 +85,17 @@ def main() -> None:
     if options.one:
         print(json.dumps(first_calls(*options.one, options.calls)))
         return
-    print("| case | cache | buckets | plans | first calls, ms | / without | later call, us | / without |")
-    print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    print("| case | buckets | plans | first calls, ms | / without | a call later, us | / without |")
+    print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for case in options.only.split(","):
-        with tempfile.TemporaryDirectory() as warm:
-            run(case, "none", options.calls, warm)
-            run(case, "powers", options.calls, warm)
-            for cache in ("cold", "warm"):
-                found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-                for _ in range(options.rounds):
-                    for side in SIDES:
-                        with tempfile.TemporaryDirectory() as cold:
-                            found[side].append(run(case, side, options.calls, warm if cache == "warm" else cold))
-                report(case, cache, found)
+        with tempfile.TemporaryDirectory() as cache:
+            for side in SIDES:
+                run(case, side, options.calls, cache)
+            found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+            for _ in range(options.rounds):
+                for side in SIDES:
+                    found[side].append(run(case, side, options.calls, cache))
+        report(case, found)
 
 
 def run(case: str, side: str, calls: int, cache: str) -> dict[str, float]:
@@ -109,13 +107,13 @@ def run(case: str, side: str, calls: int, cache: str) -> dict[str, float]:
     return found
 
 
-def report(case: str, cache: str, found: dict[str, list[dict[str, float]]]) -> None:
+def report(case: str, found: dict[str, list[dict[str, float]]]) -> None:
     """A row for each side, with ratios of medians."""
     middle = {side: {k: median(r[k] for r in runs) for k in runs[0]} for side, runs in found.items()}
     base = middle["none"]
     for side, m in middle.items():
         print(
-            f"| {case} | {cache} | {side} | {m['plans']:.0f} | {m['first'] * 1e3:,.0f} | {m['first'] / base['first']:.2f} "
+            f"| {case} | {side} | {m['plans']:.0f} | {m['first'] * 1e3:,.0f} | {m['first'] / base['first']:.2f} "
             f"| {m['later']:,.0f} | {m['later'] / base['later']:.2f} |",
             flush=True,
         )

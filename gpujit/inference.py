@@ -141,7 +141,7 @@ def optimize_for_inference(
             "optimize_for_inference: example_inputs is a tuple with a value for each argument, found "
             f"{describe(example_inputs)}; write (x,) for one argument"
         )
-    if next(frozen_methods(object_), None) is not None:
+    if any(isinstance(f, FrozenFunction) for f in object_.type.methods.values()):
         run_frozen_optimizations(mod, preserved_methods=other_methods)
         return planned(mod, example_inputs)
     modules = [m for _, m in named_modules(object_) if m.type.attributes.get("training") == T.BOOL]

@@ -168,7 +168,7 @@ class _Parser:
         while pos < len(text.rstrip()):
             m = _TOKEN.match(text, pos)
             if m is None:
-                raise SchemaError(f"schema {text!r}: cannot read {text[pos : pos + 12]!r} at column {pos}")
+                raise SchemaError(f"schema {text!r}: cannot read {text[pos:pos + 12]!r} at column {pos}")
             self.tokens.append(m.group(1))
             pos = m.end()
         self.i = 0

@@ -42,7 +42,6 @@ class MSELoss(_Loss):
 
 class SmoothL1Loss(_Loss):
     """Squared below a distance of ``beta``, linear above."""
-
     beta: float
 
     def __init__(
@@ -79,7 +78,6 @@ class HuberLoss(_Loss):
 
 class KLDivLoss(_Loss):
     """The Kullback-Leibler divergence of probabilities ``target`` from ``input``, which are logarithms."""
-
     log_target: bool
 
     def __init__(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpujit.ir import types as T
 from gpujit.ir.module import named_modules, submodules
 from gpujit.ir.values import ScriptObject
-from gpujit.nn import state
-from gpujit.nn.typing import Tensor
 from gpujit.support.errors import UnknownAttributeError
+
+if TYPE_CHECKING:
+    from gpujit.nn.state import IncompatibleKeys
+    from gpujit.nn.typing import Tensor
 
 _S = TypeVar("_S", bound="Scripted")
 
@@ -153,11 +155,16 @@ class Scripted:
                     found[path + name] = value
         return found
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> state.IncompatibleKeys:
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Copy arrays into the module's own by name; see ``gpujit.nn.Module.load_state_dict``."""
+        # Loading and running modules needs no states.
+        from gpujit.nn import state
+
         return state.load(self, state_dict, strict, assign)
 
     def _load_from_state_dict(self, *args: Any) -> None:
+        from gpujit.nn import state
+
         state.load_own(self, *args)
 
     # ------------------------------------------------------------------------------------------------ modes

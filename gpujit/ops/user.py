@@ -260,9 +260,9 @@ def _declare(
     elif kind == "reduction":
         registry.reduction(text, half=half, inplace=inplace, out=out, type_rule=type_rule, onnx=onnx)(body)
     elif kind == "library":
-        registry.library(text, half=half, effects=effects, inplace=inplace, out=out, type_rule=type_rule, onnx=onnx)(
-            body
-        )
+        registry.library(
+            text, half=half, effects=effects, inplace=inplace, out=out, type_rule=type_rule, onnx=onnx
+        )(body)
     elif kind == "view":
         registry.view(text, type_rule=type_rule, onnx=onnx)(body)
     else:

@@ -232,7 +232,9 @@ class FunctionPrinter(ExpressionPrinter):
             return
         self.while_(node, names, limit, test, counts=not endless or bool(index.uses), bounded=not endless)
 
-    def while_(self, node: Node, names: list[str], limit: Pieces, test: Pieces, *, counts: bool, bounded: bool) -> None:
+    def while_(
+        self, node: Node, names: list[str], limit: Pieces, test: Pieces, *, counts: bool, bounded: bool
+    ) -> None:
         """A loop with a condition; one that also counts does so in a variable."""
         (block,) = node.blocks
         results = list(block.returns)

@@ -96,7 +96,9 @@ class Literals:
             plain = bool(value) and isinstance(found, T.ListType) and self._same(found.element, t.element)
             return text if plain or (not value and t.element == T.TENSOR) else f"annotate({self.names.text(t)}, {text})"
         if isinstance(value, dict) and isinstance(t, T.DictType):
-            pairs = (f"{self.text(k, t.key)}: {self.text(v, _plain(v, t.value))}" for k, v in value.items())
+            pairs = (
+                f"{self.text(k, t.key)}: {self.text(v, _plain(v, t.value))}" for k, v in value.items()
+            )
             text = "{" + ", ".join(pairs) + "}"
             found = type_of_constant(value)
             return text if found is not None and self._same(found, t) else f"annotate({self.names.text(t)}, {text})"

@@ -80,7 +80,6 @@ def archive_members(
     names = TypeNames()
     printer = ProgramPrinter(names)
     get_state = _state_getter(run_method)
-
     def pickle_constants() -> tuple[TensorStore, bytes]:
         store, literals = TensorStore("constants"), printer.literals
         # PyTorch has no constants that require a gradient.

@@ -125,9 +125,13 @@ class PaddedExecutor(Executor):
             self._fitting += not fit.is_alone
             self._alone += fit.is_alone
             return values, None
+        filled = self._filled(values, fit.changes)
+        if filled is None:
+            self._alone += 1
+            return values, None
         self._padded += 1
         self._rows += sum(c.padded - c.kept for c in fit.changes)
-        given, buffers = self._filled(values, fit.changes)
+        given, buffers = filled
         return given, partial(self._finish, fit, values, buffers)
 
     def _finish(self, fit: _Fit, values: list[Any], buffers: list[tuple[Any, np.ndarray]], result: Any) -> Any:
@@ -143,12 +147,27 @@ class PaddedExecutor(Executor):
 
     # Padding
 
-    def _filled(self, values: list[Any], changes: Sequence[Change]) -> tuple[list[Any], list[tuple[Any, np.ndarray]]]:
-        """The values with padded arrays, and these, with what they are kept under."""
+    def _filled(
+        self, values: list[Any], changes: Sequence[Change]
+    ) -> tuple[list[Any], list[tuple[Any, np.ndarray]]] | None:
+        """The values with padded arrays, and these, with what they are kept under.
+
+        None when one array is given in several places that are not padded alike: a program may ask whether it is one.
+        """
         given, buffers = list(values), []
-        for position, group in groupby(changes, lambda c: c.position):
-            dims = tuple(group)
+        groups = {p: tuple(g) for p, g in groupby(changes, lambda c: c.position)}
+        dims_of = {p: [(c.dim, c.padded) for c in g] for p, g in groups.items()}
+        first: dict[int, int] = {}
+        for position, value in enumerate(values):
+            if isinstance(value, np.ndarray):
+                other = first.setdefault(id(value), position)
+                if dims_of.get(other) != dims_of.get(position):
+                    return None
+        for position, dims in groups.items():
             array = values[position]
+            if first[id(array)] != position:
+                given[position] = given[first[id(array)]]
+                continue
             shape = list(array.shape)
             for c in dims:
                 shape[c.dim] = c.padded

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +32,9 @@ def graph_of(source: str, values: Sequence[Any]) -> Any:
     return prepare(specialise(graph, key_of(graph, values)).graph)
 
 
-def inputs_of(shapes: Shapes, seed: int = 0, integers: Sequence[int] = ()) -> tuple[list[Any], list[Any], dict[int, int]]:
+def inputs_of(
+    shapes: Shapes, seed: int = 0, integers: Sequence[int] = ()
+) -> tuple[list[Any], list[Any], dict[int, int]]:
     """Inputs without padding, with padding of any numbers, and the dims that are padded, where a size is N."""
     rng = np.random.default_rng(seed)
     kept, padded, longer = [], [], {}
@@ -239,7 +240,7 @@ RIGHT: list[tuple[str, Shapes, int | None]] = [
 def test_what_is_kept_stays(result: str, shapes: Shapes, dim: int | None) -> None:
     found = proven(program(f"return {result}", len(shapes)), shapes)
     kinds = list(leaves(found))
-    assert kinds and all((isinstance(r, Prefix) and r.dim == dim) if dim is not None else isinstance(r, Same) for r in kinds)
+    assert kinds and all(r.dim == dim if isinstance(r, Prefix) else isinstance(r, Same) and dim is None for r in kinds)
 
 
 INTEGERS: list[tuple[str, Shapes, Sequence[int], int | None]] = [
@@ -340,7 +341,7 @@ WRONG: list[tuple[str, Shapes, str]] = [
     ("torch.nn.functional.scaled_dot_product_attention(x, x, x, y, is_causal=False)", [(2, N, 4), (1,)], "every query"),
     ("torch.cat([x, x], 0)", X2, "aten::cat: it joins dim 0"),
     ("torch.cat([x, y], 0)", [(N, 4), (2, 4)], "aten::cat: it puts what is padded beside what is not"),
-    ("x.transpose(0, 1).reshape(-1)", X2, "it returns a tensor whose dim 0 joins the padded dim with those before it"),
+    ("x.transpose(0, 1).reshape(-1)", X2, "dim 0 of a result joins the padded dim with those before it"),
     ("x.transpose(0, 1).reshape(-1)[:2]", X2, "aten::slice: it is not known to keep rows apart"),
     ("x.transpose(0, 1).reshape(-1).tril()", [(N, 4, 2)], "aten::tril: it is not known to keep rows apart"),
     ("x.transpose(0, 1).reshape(-1).sum(0)", X2, "aten::sum: it computes over dim 0"),
@@ -361,7 +362,7 @@ WRONG: list[tuple[str, Shapes, str]] = [
 @pytest.mark.parametrize(("result", "shapes", "text"), WRONG, ids=[r for r, _, _ in WRONG])
 def test_what_may_change_is_refused(result: str, shapes: Shapes, text: str) -> None:
     error = refused(program(f"return {result}", len(shapes)), shapes, text)
-    assert "returns" in error.message or "f" in error.where
+    assert "result" in error.message or "returns" in error.message or "def f" in error.where
 
 
 @pytest.mark.parametrize(
@@ -395,6 +396,12 @@ def test_branches_on_what_is_kept_stay() -> None:
     body = "y = x\nif bool(x[0, 0] > 0):\n    y = torch.relu(x) + 1\nreturn y"
     for seed in range(4):
         assert proven(program(body, 1), X2, seed=seed) == Prefix(0, KEPT)
+    body = "y = x\nif x is y:\n    y = x.relu()\nelse:\n    y = x.sort(0)[0]\nreturn y"
+    assert proven(program(body, 1), X2) == Prefix(0, KEPT)
+    body = "y = x + 1\nif x is not y:\n    return x * 2\nif x.size(1) < 2:\n    return y\nreturn y - 1"
+    assert proven(program(body, 1), X2) == Prefix(0, KEPT)
+    body = "y = x.contiguous()\nif x is y:\n    y = x + 1\nreturn y"
+    refused(program(body, 1), X2, "may depend on the layout of inputs")
     body = "y = x * 2\nif x is y:\n    y = x + 1\nelse:\n    y = x - 1\nreturn y"
     assert proven(program(body, 1), X2) == Prefix(0, KEPT)
 
@@ -420,11 +427,13 @@ STEPS = (
     "{0}.unsqueeze(-1)", "{0}.squeeze()", "{0}.flatten()", "{0}.reshape(-1, 2)", "{0}.reshape(2, -1)",
     "{0}.reshape({0}.size(0), -1)", "{0}.flatten(0, 1)", "{0}.sum(0)", "{0}.sum(-1)", "{0}.mean(-1, True)",
     "torch.softmax({0}, -1)", "torch.softmax({0}, 0)", "{0}.cumsum(-1)", "{0} @ {1}", "{0} @ {0}.transpose(-1, -2)",
-    "{0}[0]", "{0}[-1]", "{0}[:2]", "{0}[:, 1:]", "{0}[..., 0]", "torch.cat([{0}, {1}], -1)", "torch.cat([{0}, {1}], 0)",
+    "{0}[0]", "{0}[-1]", "{0}[:2]", "{0}[:, 1:]", "{0}[..., 0]", "torch.cat([{0}, {1}], -1)",
+    "torch.cat([{0}, {1}], 0)",
     "torch.stack([{0}, {1}], 0)", "{0}.expand(2, *[-1, -1])", "{0}.repeat(2, 1)", "{0}.repeat(1, 2)",
     "{0}.sort(-1)[0]", "{0}.sort(0)[0]", "{0}.max(0)[0]", "{0}.flip(0)", "{0}.flip(-1)", "{0} / {0}.size(0)",
     "torch.arange({0}.size(0)) + 1", "torch.zeros({0}.size(0), 4)", "{0}.new_ones([{0}.size(-1)])",
-    "torch.layer_norm({0}, [4])", "{0}.permute(1, 0)", "torch.where({0} > 0, {0}, {1})", "{0}.tril()", "{0}.chunk(2, 0)[0]",
+    "torch.layer_norm({0}, [4])", "{0}.permute(1, 0)", "torch.where({0} > 0, {0}, {1})", "{0}.tril()",
+    "{0}.chunk(2, 0)[0]",
     "{0}.chunk(2, -1)[1]", "{0}.repeat_interleave(2, 0)", "{0}[torch.arange({1}.size(0))]", "{0}.std(-1)",
     "{0}.masked_fill({0} > 1, 0.0)", "{0}.roll(1, 0)", "{0}.unfold(-1, 2, 1)", "{0}.gather(0, {1}.argsort(0))",
     "{0}.gather(-1, {1}.argsort(-1))", "torch.einsum('ij,kj->ik', [{0}, {1}])", "{0}.view(-1)", "{0}.t()",
@@ -433,7 +442,7 @@ STEPS = (
 FIRST = [[(N, 4), (N, 4)], [(N, 4), (4,)], [(4, N), (4, 4)], [(2, N, 4), (2, 4)], [(N, 2, 2), (2, 2)], [(N, 4), (5, 4)]]
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     st.sampled_from(FIRST),
     st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6),
@@ -459,7 +468,7 @@ def test_random_programs_are_refused_or_right(shapes: Shapes, steps: list[tuple[
 def test_random_programs_are_not_all_refused() -> None:
     """Programs of one step, of which many are right: the test above would also pass if all were refused."""
     right = 0
-    for shapes in FIRST:
+    for shapes in FIRST[:2]:
         for step in STEPS:
             source = program(f"return {step.format('x', 'y')}", len(shapes))
             try:
@@ -467,4 +476,4 @@ def test_random_programs_are_not_all_refused() -> None:
                 right += 1
             except GpujitError:
                 pass
-    assert right > math.floor(0.3 * len(FIRST) * len(STEPS))
+    assert right > 0.4 * 2 * len(STEPS)

@@ -56,6 +56,25 @@ def test_sizes_lists_and_known_branches_are_gone():
     assert not found.left
 
 
+def test_a_tensor_is_itself():
+    check(
+        """
+        graph(%x : Tensor, %y : Tensor):
+          %1 : bool = aten::__is__(%x, %x)
+          %2 : bool = aten::__isnot__(%x, %x)
+          %3 : bool = aten::__is__(%x, %y)
+          return (%1, %2, %3)""",
+        f32(2),
+        f32(2),
+        after="""
+        graph(%x : Float(2), %y : Float(2)):
+          %a : bool = prim::Constant[value=1]()
+          %b : bool = prim::Constant[value=0]()
+          %c : bool = aten::__is__(%x, %y)
+          return (%a, %b, %c)""",
+    )
+
+
 def test_counted_loops_are_unrolled_and_lists_of_tensors_become_arguments():
     found = check(
         """

@@ -87,7 +87,7 @@ class Lstm(nn.Module):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         y, (h, c) = self.layer(x)
-        return {"steps": y, "state": h, "last": self.head(y[:, -1])}
+        return {"steps": y, "state": h + c, "last": self.head(y[:, -1])}
 
 
 class Two(nn.Module):
@@ -221,6 +221,24 @@ def test_inputs_of_other_layouts_and_given_results() -> None:
     same(out, plain(f32(5, 8)))
     with pytest.raises(ArgumentError, match=r"out\[0\] is float32\[4, 3\], the output is float32\[5, 3\]"):
         padded(f32(5, 8), out=np.empty((4, 3), np.float32))
+
+
+class Same(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        if x is y:
+            return x + 1
+        return x - 1
+
+
+def test_one_array_given_twice_is_one_with_padding_too() -> None:
+    m = gpujit.script(Same())
+    x, y = f32(3, 4), f32(3, 4, seed=1)
+    for buckets in ({0: {0: (4,)}, 1: {0: (4,)}}, {0: {0: (4,)}}):
+        padded = gpujit.optimize_for_inference(m, buckets=buckets)
+        same(padded(x, x), x + 1)
+        same(padded(x, y), x - 1)
+        stats = padded.plan_stats()
+        assert (stats.padded, stats.alone) == ((2, 0) if len(buckets) == 2 else (1, 1))
 
 
 def test_threads_share_plans_and_buffers() -> None:

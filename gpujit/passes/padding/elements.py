@@ -7,12 +7,18 @@ from typing import Any
 
 from gpujit.ir.types import TensorType
 from gpujit.ops.rows import Rows
+from gpujit.passes.analysis.effects import entry_of
 from gpujit.passes.padding.relations import SAME, Call, Entry, Mixes, Prefix, Relation, along, is_same, rule, shape_of
 
 
 @rule("__is__", "__isnot__", shapes=("self", "obj"))
 def identity(call: Call) -> Relation:
-    """Which objects are one does not depend on what is in them."""
+    """Which objects are one does not depend on what is in them, but for who may return what is given."""
+    for value in call.kept.inputs:
+        op = entry_of(value.node)
+        returns_given = op is not None and (op.may_alias or (op.kind == "view" and op.scalar is not None))
+        if returns_given or value.node.kind in ("prim::ListUnpack", "prim::TupleUnpack", "prim::DictUnpack"):
+            raise Mixes("whether it is one object with another may depend on the layout of inputs")
     return SAME
 
 

@@ -37,6 +37,7 @@ from gpujit.passes.padding.relations import (
     Same,
     Shape,
     Strided,
+    Unread,
     is_same,
     leaves,
     shape_of,
@@ -94,8 +95,11 @@ def prove(kept: Graph, padded: Graph, longer: Mapping[int, int], sizes: Sizes) -
         for leaf in leaves(relation):
             if isinstance(leaf, Mixed):
                 raise PaddingError(leaf.reason, where=leaf.where)
+            if isinstance(leaf, Unread):
+                raise PaddingError("a result has no value")
             if isinstance(leaf, Strided):
-                raise PaddingError(f"it returns a tensor whose dim {leaf.dim} joins the padded dim with those before it")
+                name = f"dim {leaf.dim} of a result"
+                raise PaddingError(f"{name} joins the padded dim with those before it")
             if isinstance(leaf, Differs):
                 raise PaddingError(f"it returns {leaf.kept!r}, or {leaf.padded!r} for the padded size {sizes.padded}")
         if isinstance(a.type, ListType) and not isinstance(relation, (Parts, Same)):
@@ -176,7 +180,8 @@ class _Comparison:
         given = [self.relation(a, b) for a, b in zip(kept.inputs, padded.inputs, strict=True)]
         if has_effect(kept) or not is_deterministic(kept):
             acting = next((n for n in (kept, *inner_nodes(kept)) if _acts(n)), kept)
-            raise PaddingError(f"{acting.kind} {_effect_of(acting)}, which padding would change", where=place_of(acting))
+            message = f"{acting.kind} {_effect_of(acting)}, which padding would change"
+            raise PaddingError(message, where=place_of(acting))
         found = self.results(kept, padded, given)
         for a, b, relation in zip(kept.outputs, padded.outputs, found, strict=True):
             self.bind(a, b, relation, kept if not all(map(is_same, given)) else None)
@@ -191,6 +196,8 @@ class _Comparison:
                 return [Parts(tuple(given[1::2]))]
         if kept.kind in ("prim::ListUnpack", "prim::TupleUnpack"):
             return given[0].items if isinstance(given[0], Parts) else [given[0]] * count
+        if kept.kind == "prim::Uninitialized":
+            return [Unread()]
         if kept.kind == "prim::unchecked_cast":
             return given
         try:
@@ -205,34 +212,30 @@ class _Comparison:
         count = len(kept.outputs)
         if kept.kind == "prim::If" and is_same(given[0]):
             return self.by_branches(kept, padded)
-        if kept.blocks:
-            raise Mixes("it is a branch or loop at run time, which may depend on what is padded")
-        if all(map(is_same, given)):
+        if not kept.blocks and all(map(is_same, given)):
             return [SAME] * count
         op = entry_of(kept)
-        if op is None:
-            raise Mixes("nothing is known of it")
-        call = Call(op, kept, padded, given)
-        entry = RULES.get(op.full_name) or RULES.get(op.name)
-        if entry is None and not op.data_dependent:
-            entry = of_entry(call)
-        if op.form != "functional" or entry is None:
-            raise Mixes(_sized(given) or "no rule says which of its results the padding leaves as they are")
-        for argument, relation in zip(op.schema.arguments, given, strict=False):
-            if argument.name not in entry.shapes:
-                for leaf in leaves(relation):
-                    if isinstance(leaf, Mixed):
-                        return [leaf] * count
-                reason = _sized([relation])
-                if reason:
-                    raise Mixes(reason)
+        call = None if op is None else Call(op, kept, padded, given)
+        entry = None if call is None else _entry_for(call)
+        # What only decides shapes, which are checked, may be anything.
+        free = () if op is None or entry is None else entry.shapes
+        names = [""] * len(given) if op is None else [a.name for a in op.schema.arguments]
+        read = [r for name, r in zip(names, given, strict=False) if name not in free]
+        mixed = next((r for r in leaves(Parts(tuple(read))) if isinstance(r, Mixed)), None)
+        if mixed is not None:
+            return [mixed] * count
+        if kept.blocks:
+            raise Mixes("it is a branch or loop at run time, which may depend on what is padded")
+        if (reason := _sized(read)) is not None:
+            raise Mixes(reason)
+        if op is None or call is None or entry is None:
+            raise Mixes("no rule says which of its results the padding leaves as they are")
         found = entry.rule(call) if entry.strided else of_rows(call, entry)
         if op.kind == "view" and isinstance(found, Prefix) and isinstance(given[0], Prefix):
             # A view has no other numbers, unless it casts them.
             is_cast = getattr(kept.inputs[0].type, "dtype", None) != getattr(kept.outputs[0].type, "dtype", None)
             found = replace(found, below=0 if is_cast else given[0].below)
         return found if isinstance(found, tuple) else [found] * count
-
 
     def by_branches(self, kept: Node, padded: Node) -> Sequence[Relation]:
         """What both branches agree on, of which one is taken with and without padding."""
@@ -247,13 +250,23 @@ class _Comparison:
         for relation in (one, other):
             if isinstance(relation, (Mixed, Differs)):
                 return relation
+        if isinstance(one, Unread) or isinstance(other, Unread):
+            return other if isinstance(one, Unread) else one
         if isinstance(one, Prefix) and isinstance(other, Prefix) and one.dim == other.dim:
             return Prefix(one.dim)
         if one == other or (is_same(one) and is_same(other)):
-            return one
+            return one if one == other else SAME
         if isinstance(one, Parts) and isinstance(other, Parts) and len(one.items) == len(other.items):
             return Parts(tuple(self.joined(node, a, b) for a, b in zip(one.items, other.items, strict=True)))
         return Mixed(f"{node.kind}: its branches are padded along different dims", place_of(node))
+
+
+def _entry_for(call: Call) -> Entry | None:
+    """The rule for an operator, its own or that of all its kind; None when there is none."""
+    op = call.op
+    if op.form != "functional":
+        return None
+    return RULES.get(op.full_name) or RULES.get(op.name) or (None if op.data_dependent else of_entry(call))
 
 
 def of_rows(call: Call, entry: Entry) -> Relation | tuple[Relation, ...]:

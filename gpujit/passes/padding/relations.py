@@ -25,7 +25,7 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The kept value is what stands first along ``dim`` of the padded one: ``kept`` elements, once that is checked.
+    """The kept value is what stands first along ``dim`` of the padded one: ``kept`` elements, when that is checked.
 
     ``below``: all numbers of the kept value are whole, not negative and less than this; 0 when that is not known.
     """
@@ -37,7 +37,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """The same of each of ``outer`` equal pieces of ``dim``: that was joined with one before it, which is not padded."""
+    """The same of each of ``outer`` equal pieces of ``dim``, which was joined with one before that is not padded."""
 
     dim: int
     outer: int
@@ -60,13 +60,18 @@ class Mixed:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """What no run reads, for want of a value: in one branch of two."""
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """A list, tuple or dict of such values (of a dict the values, in order)."""
 
     items: tuple[Relation, ...]
 
 
-Relation = Same | Prefix | Strided | Differs | Mixed | Parts
+Relation = Same | Prefix | Strided | Differs | Mixed | Unread | Parts
 SAME = Same()
 
 

@@ -71,7 +71,7 @@ def permuted(call: Call) -> Relation:
 
 @rule(
     "detach", "alias", "lift", "lift_fresh", "prim::data", "positive", "real", "imag", "conj", "_conj",
-    "resolve_conj", "resolve_neg", "_neg_view", "detach_copy", "alias_copy", "lift_fresh_copy", "to.prim_other",
+    "resolve_conj", "resolve_neg", "detach_copy", "alias_copy", "lift_fresh_copy", "to.prim_other",
     "view_as_real", "view_as_real_copy", rows=True,
 )  # fmt: skip
 def unmoved(call: Call) -> Relation:
@@ -249,7 +249,9 @@ def counted(call: Call) -> Relation:
     kept, padded = call.result()
     if type(first) is not int or type(step) is not int or step < 1 or kept == padded:
         raise Mixes("it counts in another way for the padded size")
-    return Prefix(0, below=kept[0] if (first, step) == (0, 1) else 0)
+    # Codes of int32 and int64: smaller types may not hold all numbers.
+    is_wide = getattr(call.kept.output.type, "dtype", None) in (3, 4)
+    return Prefix(0, below=kept[0] if is_wide and (first, step) == (0, 1) else 0)
 
 
 @rule(

@@ -10,7 +10,7 @@ from gpujit.ir import types as T
 from gpujit.ir.graph import Node, Value
 from gpujit.ir.types import TensorType
 from gpujit.ir.values import EnumValue, ScriptObject
-from gpujit.passes.specialise.evaluator import Evaluator, Unreachable, handles, is_module_attribute
+from gpujit.passes.specialise.evaluator import HANDLERS, Evaluator, Unreachable, handles, is_module_attribute
 from gpujit.passes.specialise.guards import LargeSpec, is_array, spec_of
 from gpujit.passes.specialise.outside import Outside, of_outside
 from gpujit.passes.specialise.values import Abstract, Blank, Dyn, Known, Ref, Tup
@@ -65,6 +65,16 @@ def dict_construct(ev: Evaluator, node: Node) -> None:
         return
     made = ev.emit("prim::DictConstruct", [ev.place(v, None, node) for v in values], node)
     ev.bind(node.output, Dyn(made.add_output(node.output.type)))
+
+
+@handles("aten::__is__", "aten::__isnot__")
+def identity(ev: Evaluator, node: Node) -> None:
+    """Whether two are one: a tensor is itself."""
+    a, b = (ev.get(v) for v in node.inputs)
+    if isinstance(a, Dyn) and isinstance(b, Dyn) and a.value is b.value and isinstance(a.type, TensorType):
+        ev.bind(node.output, Known(node.kind == "aten::__is__", T.BOOL))
+        return
+    HANDLERS[""](ev, node)
 
 
 @handles("prim::TupleConstruct")

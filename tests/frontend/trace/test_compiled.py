@@ -79,6 +79,26 @@ def test_a_compiled_submodule_keeps_its_parameters_and_branches(make):
         assert not difference(gpujit.freeze(again(traced).eval())(x), expected, 1e-6)
 
 
+@pytest.mark.parametrize("prepare", [gpujit.freeze, gpujit.optimize_for_inference], ids=["frozen", "optimised"])
+def test_submodules_that_are_frozen_or_optimised(prepare):
+    model = Around(prepare(gpujit.script(Branches().eval()))).eval()
+    for compiled in (gpujit.trace(model, X), gpujit.script(model)):
+        for x in (X, Y):
+            expected = model(x)
+            assert not difference(again(compiled)(x), expected, 1e-5)
+            assert not difference(gpujit.optimize_for_inference(compiled)(x), expected, 1e-5)
+
+
+def test_compiled_submodules_are_scripted():
+    inner = gpujit.script(nn.Linear(4, 4))
+    model = nn.Sequential(inner, nn.ModuleList([inner])[0], nn.ReLU())
+    scripted = gpujit.script(model)
+    assert list(scripted.state_dict()) == list(model.state_dict())
+    assert not difference(again(scripted)(X), model(X), 1e-6)
+    inner.weight[...] = 0.0
+    assert not difference(scripted(X), model(X), 1e-6)
+
+
 def test_weights_are_saved_once():
     inner = gpujit.script(nn.Linear(200, 200))
     size = len(gpujit.trace(nn.Sequential(inner, inner), np.ones((1, 200), np.float32)).save_to_buffer())
