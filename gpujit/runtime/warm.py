@@ -14,7 +14,7 @@ from gpujit.ir.arrays import describe
 from gpujit.ir.dtypes import is_tensor_dtype
 from gpujit.ir.saved import Saved
 from gpujit.ir.schema import Schema
-from gpujit.ir.values import DeviceTensor, ScriptObject
+from gpujit.ir.values import ScriptObject
 from gpujit.ops.generator import DEFAULT
 from gpujit.runtime.stats import PlanStats
 from gpujit.runtime.values import declaration
