@@ -72,13 +72,13 @@ class NativeRun:
                 for word, offset in places:
                     words[word] = at + offset
             results: list[np.ndarray] = []
-            for shape, dtype, room, strides, places, value in made:
+            for shape, dtype, room, lies, places, value in made:
                 y = targets.get(value) if targets else None
                 if y is None:
                     memory = empty(room, byte)
                     at = address(memory)
                     shift = -at % ALIGN
-                    y = array(shape, dtype, memory, shift, strides)
+                    y = array(shape, dtype, memory, shift, lies)
                     at += shift
                 else:
                     at = address(y)
