@@ -20,7 +20,8 @@ from gpujit.runtime import bytecode as bc
 from gpujit.runtime.device import GpuDevice, Handle
 from gpujit.static_runtime.clock import CALLS, MAX_RUNS, Span, Taken
 from gpujit.static_runtime.device_build import DevicePlan, DeviceSegment, ViewStep
-from gpujit.static_runtime.device_run import DeviceArena, SegmentRun
+from gpujit.static_runtime.device_run import DeviceArena
+from gpujit.static_runtime.device_segments import SegmentRun
 
 # Events that wait to be read; spans that are kept.
 MAX_EVENTS, MAX_SPANS = 16_384, 65_536
