@@ -150,7 +150,7 @@ class _Comparison:
         if kept is None or padded is None:
             if isinstance(relation, Same) and node is None:
                 return relation
-            return Mixed(f"{name}: the shape of its result is not known beforehand", where)
+            return Mixed(f"{name}: the shape of its result is not known beforehand, or its arguments do not fit", where)
         if isinstance(relation, (Prefix, Strided)):
             at, outer = relation.dim, relation.outer if isinstance(relation, Strided) else 1
             fits = len(kept) == len(padded) and 0 <= at < len(kept) and self.is_longer(kept[at], padded[at], outer)
