@@ -72,8 +72,13 @@ def _tan_single(e: Emitter, x: Vector) -> Vector:
     # What the remainder lost in rounding counts where the result is large.
     lost = e.fma(whole, -third, near - r - product - e.fma(whole, second, -product))
     z = r * r
-    t = r + e.fma(r * z, e.polynomial(z, c.TAN32), lost)
-    result = e.select((n & 1) == 0, t, -1 / t)
+    more = e.fma(r * z, e.polynomial(z, c.TAN32), lost)
+    t = r + more
+    # A tangent just above 1 has half of the places that its inverse has: what rounding takes from it counts there.
+    rest = more - (t - r)
+    inverse = -1 / t
+    inverse = e.fma(inverse, e.fma(inverse, t, 1.0) + inverse * rest, inverse)
+    result = e.select((n & 1) == 0, t, inverse)
     return e.select(x == 0, x, result)
 
 
