@@ -87,6 +87,16 @@ def test_float32_is_within_two_ulp_dense(name, lanes, avx512):
 
 
 @road
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_where_waves_change_over(name, lanes, avx512):
+    """The numbers next to odd multiples of pi / 4, where remainders are largest; sweeps may miss the worst of them."""
+    quarters = ((2 * np.arange(10_000) + 1) * np.pi / 4).astype(np.float32)
+    x = (quarters.view(np.int32)[:, None] + np.arange(-60, 61, dtype=np.int32)).view(np.float32).ravel()
+    error, text = worst(name, apply(build(name, "float32", lanes, avx512), x), REFERENCE[name](x.astype(np.float64)), x)
+    assert error <= 2, text
+
+
+@road
 @pytest.mark.parametrize("name", UNARY)
 def test_float32_edges(name, lanes, avx512):
     with np.errstate(all="ignore"):
