@@ -103,6 +103,9 @@ class PaddedExecutor(Executor):
         result = finish(result)
         return result if out is None else put(result, out)
 
+    def quick(self) -> None:
+        """Nothing: each call is looked at for its sizes, and counted."""
+
     def _run_alone(self, values: list[Any], fault: GpujitError) -> None:
         """Note that inputs of this kind run as they are from now on."""
         message = f"{self.function.name} runs without padding what fails with it: {fault.message}"
