@@ -119,19 +119,22 @@ def attribute_facts(
 
 
 def reachable(values: Iterable[Any]) -> Iterator[ScriptObject]:
-    """All objects among the values and below them, through attributes and containers, each once."""
+    """All objects among the values and below them, through attributes and containers, each once.
+
+    Lists and dicts may hold themselves.
+    """
     seen: set[int] = set()
     stack = list(values)
     while stack:
         value = stack.pop()
-        if isinstance(value, (list, tuple)):
-            stack.extend(value)
-        elif isinstance(value, dict):
-            stack.extend(value.values())
-        elif isinstance(value, ScriptObject) and id(value) not in seen:
-            seen.add(id(value))
+        if not isinstance(value, (list, tuple, dict, ScriptObject)) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, ScriptObject):
             yield value
             stack.extend(value.slots)
+        else:
+            stack.extend(value.values() if isinstance(value, dict) else value)
 
 
 # --------------------------------------------------------------------------------------------------------- escapes
