@@ -53,8 +53,10 @@ def compile_call(path: Path, given: list[Any]) -> Call | None:
     if path.stem not in CASES:
         return None
     model, _ = built(path.stem)
-    # The weights of the file, whatever the packages made of the seed this time.
-    model.load_state_dict(torch.jit.load(path).state_dict())
+    # The weights of the file, whatever the packages made of the seed; a trace also keeps buffers that are not saved.
+    missing = model.load_state_dict(torch.jit.load(path).state_dict(), strict=False).missing_keys
+    if missing:
+        raise RuntimeError(f"{path} holds no {', '.join(missing)}")
     compiled = torch.compile(model)
     tensors = _tensors(given)
     return lambda: compiled(*tensors)
