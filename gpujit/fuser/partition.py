@@ -322,9 +322,7 @@ class _Partitioner:
                     # Under a mask, and perhaps on both sides of an edge.
                     count[read.value] = count.get(read.value, 0) + 2
         inside = set(nodes)
-        return prod(
-            len(ways.get(v, ())) + count.get(v, 0) for v in {**ways, **count} if v.node in inside
-        )
+        return prod(len(ways.get(v, ())) + count.get(v, 0) for v in {**ways, **count} if v.node in inside)
 
     def waits(self, a: _Unit, b: _Unit) -> str | None:
         """Why a core would take longer for both than for ``a`` and its reader ``b`` one by one."""

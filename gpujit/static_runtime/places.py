@@ -34,8 +34,8 @@ LARGEST = 1 << 40
 _READ_IMAGES = frozenset(
     f"aten::{name}"
     for name in (
-        "conv1d", "conv2d", "_convolution", "_convolution_mode", "convolution", "max_pool1d", "max_pool2d", "avg_pool1d",
-        "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
+        "conv1d", "conv2d", "_convolution", "_convolution_mode", "convolution", "max_pool1d", "max_pool2d",
+        "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
     )
 )  # fmt: skip
 # Nodes that write no tensors, whatever else they do.
