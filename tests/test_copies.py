@@ -1,4 +1,4 @@
-"""copy.copy and copy.deepcopy of frozen and optimised modules: what is shared, what is not, and what stays optimised."""
+"""copy.copy and copy.deepcopy of frozen and optimised modules: what is shared, and what stays optimised."""
 
 from __future__ import annotations
 
