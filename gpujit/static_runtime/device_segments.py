@@ -11,6 +11,7 @@ import numpy as np
 from gpujit.ir.values import DeviceTensor
 from gpujit.kernels.launches import FLAGS, SCRATCH, Convolution, Gemm, Launch
 from gpujit.runtime.device import ALIGN, Call, GpuDevice, Handle, new_tensor, to_host
+from gpujit.runtime.device_attributes import Resident
 from gpujit.static_runtime.device_build import DeviceSegment, Kept, PlannedStep
 from gpujit.support.config import config
 from gpujit.support.errors import DeviceError, InternalError
@@ -165,9 +166,11 @@ class SegmentRun:
         if self._has_checks:
             runtime.flags = None
         for k in self._written:
-            place = self._given[k]
-            assert place is not None
-            self._send_back(arrays[k], place, stream)
+            place, x = self._given[k] or self._bound_to[k], arrays[k]
+            if place is not x:
+                self._send_back(x, place, stream)
+            if isinstance(x, DeviceTensor) and type(x.owner) is Resident:
+                x.owner.written(stream)
         results = []
         for place in self._made:
             y = new_tensor(device, place.shape, place.dtype)
