@@ -37,9 +37,12 @@ from gpujit.runtime.vm import Interpreter
 from gpujit.static_runtime.device_build import CheckStep, DevicePlan, DeviceSegment, Kept, ViewStep
 from gpujit.static_runtime.device_segments import SegmentRun
 from gpujit.static_runtime.device_weights import Weights
-from gpujit.static_runtime.places import Place
+from gpujit.static_runtime.places import Place, stand_in
 from gpujit.static_runtime.steps import Slot
 from gpujit.support.errors import DeviceError, InternalError, OpError
+
+# Bytes of host arrays up to which it is looked whether they are on the device already: inputs, and all others.
+SMALL_INPUT, SMALL = 1 << 12, 1 << 20
 
 _INTERPRETER = Interpreter(Lowerer(np))
 # Instructions that call a function.
@@ -90,6 +93,8 @@ class DeviceArena:
         device.zero(self.base + plan.flags, 4 * max(plan.checks, 1), self.stream)
         # What lies at the place of a kept tensor, besides what steps left there.
         self.holds: dict[int, Any] = {}
+        # The bytes that small host arrays had when they were copied to places, which nothing was written to since.
+        self._uploaded: dict[int, bytes] = {}
         self.flags: np.ndarray | None = None
         self.weights = [weights.of(x, self.stream) for x in _arrays(plan)]
         addresses = {id(x): w.address for x, w in zip(_arrays(plan), self.weights, strict=True)}
@@ -147,12 +152,12 @@ class DeviceArena:
             x = given[i]
             if isinstance(x, DeviceTensor):
                 if place.nbytes:
+                    self.changes(place)
                     device.copy(place, x, stream)
                 given[i] = place
             elif type(x) is np.ndarray:
                 # Operators on the host read the caller's array itself.
-                if place.nbytes:
-                    device.upload(place.address, np.ascontiguousarray(x), stream)
+                self.upload(place, x, SMALL_INPUT)
             else:
                 raise InternalError(f"input {i} was planned to be a tensor, and is a {type(x).__name__}")
             self.holds[place.address] = given[i]
@@ -162,6 +167,25 @@ class DeviceArena:
             return self.outside(result)
         finally:
             self.holds.clear()
+
+    def upload(self, place: DeviceTensor, x: np.ndarray, small: int = SMALL) -> int:
+        """Have a host array at a place; the bytes that were copied. A small one may be there."""
+        if not place.nbytes:
+            return 0
+        if place.nbytes > small:
+            self.changes(place)
+            self.device.upload(place.address, np.ascontiguousarray(x), self.stream)
+            return place.nbytes
+        now = x.tobytes()
+        if self._uploaded.get(place.address) == now:
+            return 0
+        self.device.upload(place.address, np.ascontiguousarray(x), self.stream)
+        self._uploaded[place.address] = now
+        return place.nbytes
+
+    def changes(self, place: DeviceTensor) -> None:
+        """Something else is written to a place."""
+        self._uploaded.pop(place.address, None)
 
     def outside(self, result: Any) -> Any:
         """A result whose tensors are all on the device, and none in this runtime's memory."""
@@ -221,8 +245,26 @@ class DeviceArena:
         """The view of a tensor."""
         if not isinstance(base, DeviceTensor):
             return step.call(base, *map(self.on_host, rest))
-        found = [_part(base, step.base, p) for p in step.parts]
+        planned = step.base
+        if any(n > 1 and a != b for n, a, b in zip(base.shape, base.strides, planned.strides, strict=True)):
+            found = self._strided(step, base, rest)
+        else:
+            found = [_part(base, planned, p) for p in step.parts]
         return found if step.is_list or len(found) > 1 else found[0]
+
+    def _strided(self, step: ViewStep, base: DeviceTensor, rest: Sequence[Any]) -> list[DeviceTensor]:
+        """The views of a tensor that lies otherwise than was planned: an attribute."""
+        memory, x = stand_in(base.shape, base.strides, base.dtype)
+        made = step.call(x, *map(self.on_host, rest))
+        views = made if isinstance(made, (list, tuple)) else [made]
+        if all(np.may_share_memory(memory, y) for y in views):
+            first = x.__array_interface__["data"][0]
+            starts = [base.address + y.__array_interface__["data"][0] - first for y in views]
+            return [
+                DeviceTensor(at, y.shape, y.strides, y.dtype, base.owner) for at, y in zip(starts, views, strict=True)
+            ]
+        together = contiguous_copy(self.device, base, self.stream)
+        return [_part(together, step.base, p) for p in step.parts]
 
     def check(self, step: CheckStep) -> None:
         """Raise the first message whose flag a kernel set; who runs this drops the runtime then."""

@@ -167,6 +167,7 @@ class SegmentRun:
             runtime.flags = None
         for k in self._written:
             place, x = self._given[k] or self._bound_to[k], arrays[k]
+            runtime.changes(place)
             if place is not x:
                 self._send_back(x, place, stream)
             if isinstance(x, DeviceTensor) and type(x.owner) is Resident:
@@ -190,10 +191,10 @@ class SegmentRun:
             return
         if isinstance(x, DeviceTensor):
             if x.address != place.address:
+                self._runtime.changes(place)
                 self._device.copy(place, x, stream)
         else:
-            self._stats.to_device += place.nbytes
-            self._device.upload(place.address, np.ascontiguousarray(x), stream)
+            self._stats.to_device += self._runtime.upload(place, x)
         self._runtime.holds[place.address] = x
 
     def _send_back(self, x: Any, place: DeviceTensor, stream: Handle) -> None:
