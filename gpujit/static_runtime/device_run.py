@@ -35,14 +35,14 @@ from gpujit.runtime.device_attributes import Resident, kept
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.vm import Interpreter
 from gpujit.static_runtime.device_build import CheckStep, DevicePlan, DeviceSegment, Kept, ViewStep
-from gpujit.static_runtime.device_segments import SegmentRun
+from gpujit.static_runtime.device_segments import SegmentRun, raise_ours
 from gpujit.static_runtime.device_weights import Weights
 from gpujit.static_runtime.places import Place, stand_in
 from gpujit.static_runtime.steps import Slot
 from gpujit.support.errors import DeviceError, InternalError, OpError
 
-# Bytes of host arrays up to which it is looked whether they are on the device already: inputs, and all others.
-SMALL_INPUT, SMALL = 1 << 12, 1 << 20
+# Bytes of host arrays up to which it is looked whether they are on the device already: that takes some microseconds.
+SMALL = 1 << 16
 
 _INTERPRETER = Interpreter(Lowerer(np))
 # Instructions that call a function.
@@ -93,7 +93,7 @@ class DeviceArena:
         device.zero(self.base + plan.flags, 4 * max(plan.checks, 1), self.stream)
         # What lies at the place of a kept tensor, besides what steps left there.
         self.holds: dict[int, Any] = {}
-        # The bytes that small host arrays had when they were copied to places, which nothing was written to since.
+        # The bytes of small host arrays that were copied to places, where nothing else was written since.
         self._uploaded: dict[int, bytes] = {}
         self.flags: np.ndarray | None = None
         self.weights = [weights.of(x, self.stream) for x in _arrays(plan)]
@@ -157,7 +157,7 @@ class DeviceArena:
                 given[i] = place
             elif type(x) is np.ndarray:
                 # Operators on the host read the caller's array itself.
-                self.upload(place, x, SMALL_INPUT)
+                self.upload(place, x)
             else:
                 raise InternalError(f"input {i} was planned to be a tensor, and is a {type(x).__name__}")
             self.holds[place.address] = given[i]
@@ -168,20 +168,21 @@ class DeviceArena:
         finally:
             self.holds.clear()
 
-    def upload(self, place: DeviceTensor, x: np.ndarray, small: int = SMALL) -> int:
-        """Have a host array at a place; the bytes that were copied. A small one may be there."""
+    def upload(self, place: DeviceTensor, x: np.ndarray) -> int:
+        """Have a host array at a place; the bytes that were copied: none when they are there already."""
         if not place.nbytes:
             return 0
-        if place.nbytes > small:
-            self.changes(place)
+        if place.nbytes > SMALL:
             self.device.upload(place.address, np.ascontiguousarray(x), self.stream)
             return place.nbytes
+        # The caller may change the array later, so that its bytes are kept, and not the array.
         now = x.tobytes()
-        if self._uploaded.get(place.address) == now:
-            return 0
-        self.device.upload(place.address, np.ascontiguousarray(x), self.stream)
-        self._uploaded[place.address] = now
-        return place.nbytes
+        if self._uploaded.get(place.address) != now:
+            self.changes(place)
+            self.device.upload(place.address, np.ascontiguousarray(x), self.stream)
+            self._uploaded[place.address] = now
+            return place.nbytes
+        return 0
 
     def changes(self, place: DeviceTensor) -> None:
         """Something else is written to a place."""
@@ -202,10 +203,7 @@ class DeviceArena:
     def on_host(self, value: Any) -> Any:
         """A value whose tensors are host arrays. A list, which others may hold too, is changed itself."""
         if isinstance(value, DeviceTensor):
-            if type(value.owner) is Resident:
-                return value.owner.host(value, self.stream)
-            self.stats.to_host += value.nbytes
-            return to_host(self.device, value, self.stream)
+            return self._copied(value)
         if type(value) is _Fixed:
             return [self.on_host(v) for v in value]
         if type(value) is list:
@@ -221,6 +219,16 @@ class DeviceArena:
         if isinstance(value, tuple):
             return mapped(value, DeviceTensor, self.on_host)
         return value
+
+    def _copied(self, x: DeviceTensor) -> np.ndarray:
+        """A tensor's copy on the host."""
+        try:
+            if type(x.owner) is Resident:
+                return x.owner.host(x, self.stream)
+            self.stats.to_host += x.nbytes
+            return to_host(self.device, x, self.stream)
+        except Exception as fault:
+            raise_ours(self.device, fault)
 
     def hosted(self, call: Callable[..., Any], *values: Any) -> Any:
         """An operator's result for values that may be on the device."""
@@ -257,14 +265,12 @@ class DeviceArena:
         memory, x = stand_in(base.shape, base.strides, base.dtype)
         made = step.call(x, *map(self.on_host, rest))
         views = made if isinstance(made, (list, tuple)) else [made]
-        if all(np.may_share_memory(memory, y) for y in views):
-            first = x.__array_interface__["data"][0]
-            starts = [base.address + y.__array_interface__["data"][0] - first for y in views]
-            return [
-                DeviceTensor(at, y.shape, y.strides, y.dtype, base.owner) for at, y in zip(starts, views, strict=True)
-            ]
-        together = contiguous_copy(self.device, base, self.stream)
-        return [_part(together, step.base, p) for p in step.parts]
+        if not all(np.may_share_memory(memory, y) for y in views if y.size):
+            # The operator copies what lies so, and sees what lies together.
+            return self._strided(step, contiguous_copy(self.device, base, self.stream), rest)
+        first = x.__array_interface__["data"][0]
+        starts = [base.address + y.__array_interface__["data"][0] - first if y.size else base.address for y in views]
+        return [DeviceTensor(at, y.shape, y.strides, y.dtype, base.owner) for at, y in zip(starts, views, strict=True)]
 
     def check(self, step: CheckStep) -> None:
         """Raise the first message whose flag a kernel set; who runs this drops the runtime then."""
@@ -272,7 +278,10 @@ class DeviceArena:
         if flags is None:
             plan = self.plan
             flags = self.flags = np.zeros(plan.checks, np.int32)
-            self.device.download(self.base + plan.flags, flags, self.stream)
+            try:
+                self.device.download(self.base + plan.flags, flags, self.stream)
+            except Exception as fault:
+                raise_ours(self.device, fault)
         for k, message in enumerate(step.messages):
             if flags[step.first_check + k]:
                 raise OpError(message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from weakref import proxy
 
 import numpy as np
@@ -30,6 +30,13 @@ def _is_in_place(x: Any, planned: Kept) -> bool:
     if type(x) is not DeviceTensor or (x.shape, x.dtype) != (planned.shape, planned.dtype):
         return False
     return x.is_contiguous and x.address % ALIGN == 0
+
+
+def raise_ours(device: GpuDevice, fault: Exception) -> NoReturn:
+    """Raise a fault of CUDA's as a DeviceError, and any other as it is. The interpreter, through which it comes, knows
+    no faults of a device; entering ``here`` before there is one would cost each run some time."""
+    with device.here():
+        raise fault
 
 
 class Lap(Protocol):
@@ -108,23 +115,29 @@ class SegmentRun:
 
     def __call__(self, *arrays: Any) -> Any:
         stream = self._runtime.stream
-        self._take(arrays, stream)
-        self._run(stream)
-        return self._give(arrays, stream)
+        try:
+            self._take(arrays, stream)
+            self._run(stream)
+            return self._give(arrays, stream)
+        except Exception as fault:
+            raise_ours(self._device, fault)
 
     def timed(self, lap: Lap, *arrays: Any) -> Any:
         """The same, call by call, with the times of copies and of each step taken down."""
         stream = self._runtime.stream
-        self._take(arrays, stream)
-        lap.mark(None)
-        for position, calls in self._steps:
-            for call in calls:
-                call(stream)
-            lap.mark(position)
-        self._stats.launched += 1
-        result = self._give(arrays, stream)
-        lap.mark(None)
-        return result
+        try:
+            self._take(arrays, stream)
+            lap.mark(None)
+            for position, calls in self._steps:
+                for call in calls:
+                    call(stream)
+                lap.mark(position)
+            self._stats.launched += 1
+            result = self._give(arrays, stream)
+            lap.mark(None)
+            return result
+        except Exception as fault:
+            raise_ours(self._device, fault)
 
     def _take(self, arrays: Sequence[Any], stream: Handle) -> None:
         """Have what is given at its place."""
@@ -174,6 +187,7 @@ class SegmentRun:
                 x.owner.written(stream)
         results = []
         for place in self._made:
+            runtime.changes(place)
             y = new_tensor(device, place.shape, place.dtype)
             if place.nbytes:
                 device.copy(y, place, stream)

@@ -136,6 +136,7 @@ def test_attributes_lie_on_the_device(device: Any, machine: Machine) -> None:
     np.testing.assert_array_equal(bias.get(), reference.last.bias)
     bias.host()[...] = 2.0
     reference.last.bias[:] = 2.0
+    x = x + 1
     machine.log.clear()
     np.testing.assert_allclose(module(x).get(), reference(x), 1e-5, 1e-6)
     assert [e[2] for e in machine.log if e[0] == "memcpy" and e[1] == 1] == [x.nbytes]
@@ -164,10 +165,12 @@ def test_host_memory_that_cuda_reads_later(device: Any, machine: Machine) -> Non
     reference, found = placed(device)
     x = numbers(3, 6)
     found(x)
+    x[0] = 3
     machine.log.clear()
     found(x)
     assert ("synchronize", machine.null.ptr) not in machine.log
     machine.pinned.add(x.ctypes.data)
+    x[1] = 3
     np.testing.assert_allclose(found(x).get(), reference(x), 1e-5, 1e-6)
     # Before the caller may write into it again.
     copied = machine.log.index(("memcpy", 1, x.nbytes, machine.null.ptr), 3)
