@@ -28,6 +28,7 @@ from gpujit.runtime.device import (
     contiguous_copy,
     mapped,
     new_tensor,
+    raise_ours,
     to_device,
     to_host,
 )
@@ -35,7 +36,7 @@ from gpujit.runtime.device_attributes import Resident, kept
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.vm import Interpreter
 from gpujit.static_runtime.device_build import CheckStep, DevicePlan, DeviceSegment, Kept, ViewStep
-from gpujit.static_runtime.device_segments import SegmentRun, raise_ours
+from gpujit.static_runtime.device_segments import SegmentRun
 from gpujit.static_runtime.device_weights import Weights
 from gpujit.static_runtime.places import Place, stand_in
 from gpujit.static_runtime.steps import Slot

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import proxy
 
 import numpy as np
 
 from gpujit.ir.values import DeviceTensor
 from gpujit.kernels.launches import FLAGS, SCRATCH, Convolution, Gemm, Launch
-from gpujit.runtime.device import ALIGN, Call, GpuDevice, Handle, new_tensor, to_host
+from gpujit.runtime.device import ALIGN, Call, GpuDevice, Handle, new_tensor, raise_ours, to_host
 from gpujit.runtime.device_attributes import Resident
 from gpujit.static_runtime.device_build import DeviceSegment, Kept, PlannedStep
 from gpujit.support.config import config
@@ -30,13 +30,6 @@ def _is_in_place(x: Any, planned: Kept) -> bool:
     if type(x) is not DeviceTensor or (x.shape, x.dtype) != (planned.shape, planned.dtype):
         return False
     return x.is_contiguous and x.address % ALIGN == 0
-
-
-def raise_ours(device: GpuDevice, fault: Exception) -> NoReturn:
-    """Raise a fault of CUDA's as a DeviceError, and any other as it is. The interpreter, through which it comes, knows
-    no faults of a device; entering ``here`` before there is one would cost each run some time."""
-    with device.here():
-        raise fault
 
 
 class Lap(Protocol):
