@@ -119,9 +119,10 @@ def _sum(write: Writer, node: Node) -> Value | str:
 def _product(write: Writer, node: Node) -> Value | str:
     real = next((r for r in map(_real_of, node.inputs[:2]) if r is not None), None)
     sides = [_factor(write, x, real) for x in node.inputs[:2]]
-    if real is None or sides[0] is None or sides[1] is None:
+    first, second = sides
+    if first is None or second is None:
         return "shapes are not known, or parts have other dtypes"
-    (a, b), (c, d) = sides
+    (a, b), (c, d) = first, second
     left = write.product(a, c), write.product(b, d)
     right = write.product(a, d), write.product(b, c)
     return _joined(write, write("sub.Tensor", *left), write("add.Tensor", *right))
@@ -245,10 +246,10 @@ def _transforms(first: str, last: str, is_last_first: bool) -> Callable[[Writer,
 
 def _stft(write: Writer, node: Node) -> Value | str:
     is_centred = len(node.inputs) == 11
-    x, n, hop, size, window, *rest = node.inputs
+    x, window, rest = node.inputs[0], node.inputs[4], node.inputs[5:]
+    n, hop, size = map(constant_of, node.inputs[1:4])
     center, mode = (constant_of(rest[0]), constant_of(rest[1])) if is_centred else (False, "reflect")
     normalized, half, complex_, aligned = map(constant_of, rest[2 if is_centred else 0 :])
-    n, hop, size = map(constant_of, (n, hop, size))
     shape, dtype, frame = known_shape(x), known_dtype(x), known_shape(window)
     if shape is None or len(shape) not in (1, 2) or dtype not in (FLOAT32, FLOAT64) or type(n) is not int:
         return "shape, dtype or points are not known"

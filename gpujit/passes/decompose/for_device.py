@@ -35,7 +35,8 @@ def write_out_for_device(graph: Graph) -> bool:
     while True:
         nodes = [n for n in graph.all_nodes() if _rewrite_of(n) is not None]
         # What is written out may have parts that can be, too.
-        if not any([_replaced(node) for node in nodes]):
+        replaced = [_replaced(node) for node in nodes]
+        if not any(replaced):
             return changed
         changed = True
 
@@ -65,7 +66,10 @@ def _replaced(node: Node) -> bool:
 
 
 def _outer(write: Writer, node: Node) -> Value | str:
-    a, b = node.inputs[:2]
+    return _outer_product(write, *node.inputs[:2])
+
+
+def _outer_product(write: Writer, a: Value, b: Value) -> Value | str:
     if len(known_shape(a) or ()) != 1 or len(known_shape(b) or ()) != 1:
         return "they are no vectors of known sizes"
     return write("mul.Tensor", write("unsqueeze", a, 1), b)
@@ -75,7 +79,7 @@ def _addr(write: Writer, node: Node) -> Value | str:
     x, a, b, beta, alpha = node.inputs
     if known_dtype(x, a, b) not in _REAL or number_of(beta) != 1 or type(number_of(alpha)) not in (int, float):
         return "dtypes or factors are not known, or it adds nothing"
-    outer = _outer(write, Node("aten::outer", [a, b]))
+    outer = _outer_product(write, a, b)
     return outer if isinstance(outer, str) else write("add.Tensor", x, outer, alpha)
 
 
@@ -98,7 +102,7 @@ def _cdist(write: Writer, node: Node) -> Value | str:
     p, shapes = number_of(node.inputs[2]), (known_shape(a), known_shape(b))
     if known_dtype(a, b) not in _REAL or shapes[0] is None or shapes[1] is None or p not in (1, 2):
         return "dtype, shapes or a norm of 1 or 2 are not known"
-    if min(map(len, shapes)) < 2 or not prod(shapes[0]) or not prod(shapes[1]):
+    if min(len(shapes[0]), len(shapes[1])) < 2 or not prod(shapes[0]) or not prod(shapes[1]):
         return "there is nothing to measure"
     one = write("sub.Tensor", write("unsqueeze", a, -2), write("unsqueeze", b, -3))
     if p == 1:
@@ -137,7 +141,7 @@ def _outer_einsum(write: Writer, node: Node) -> Value | str:
     sides, arrow, out = equation.replace(" ", "").partition("->")
     left, comma, right = sides.partition(",")
     letters = [left, right, out]
-    if not (arrow and comma) or any(not s.isalpha() and s or len(set(s)) != len(s) for s in letters):
+    if not (arrow and comma) or any((s and not s.isalpha()) or len(set(s)) != len(s) for s in letters):
         return "the equation has not two tensors of plain letters"
     if {*left, *right} != {*out}:
         return "something is added up"
@@ -161,7 +165,7 @@ def _attention(write: Writer, node: Node) -> Value | str:
     """Queries, keys and values as those of one kernel: broadcast, and of at most four dims."""
     q, k, v, mask, *rest = node.inputs
     shapes = [known_shape(x) for x in (q, k, v)]
-    if any(s is None or len(s) < 2 for s in shapes) or known_dtype(q, k, v) is None or constant_of(rest[3]) is not False:
+    if any(s is None or len(s) < 2 for s in shapes) or known_dtype(q, k, v) is None or constant_of(rest[3]):
         return "shapes and one dtype are not known"
     wide = max(len(s) for s in shapes if s is not None)
     leads = [(*[1] * (wide - len(s)), *s[:-2]) for s in shapes if s is not None]

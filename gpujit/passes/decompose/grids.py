@@ -1,4 +1,4 @@
-"""Images sampled at the points of a grid, written out: where each point lies, and its neighbours times their weights."""
+"""Images sampled at the points of a grid, written out: where each point lies, and its neighbours by their weights."""
 
 from __future__ import annotations
 
