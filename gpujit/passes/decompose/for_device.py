@@ -18,6 +18,7 @@ from gpujit.ir.dtypes import FLOAT32, FLOAT64, INT64, code_of
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.passes.base import declined, graph_pass
 from gpujit.passes.decompose.complexes import POINTWISE, TRANSFORMS, is_complex
+from gpujit.passes.decompose.encoders import encoder_layer, multi_head_attention
 from gpujit.passes.decompose.grids import affine_grid, grid_sample
 from gpujit.passes.decompose.writing import Writer, known_dtype, numbers_of
 from gpujit.passes.nodes import replace_node
@@ -391,6 +392,8 @@ OPERATORS: dict[str, Rewrite] = {
         "_grouped_mm": _grouped,
         "einsum": _outer_einsum,
         "scaled_dot_product_attention": _attention,
+        "_native_multi_head_attention": multi_head_attention,
+        "_transformer_encoder_layer_fwd": encoder_layer,
         "roll": _roll,
         "rot90": _rot90,
         "col2im": _col2im,

@@ -38,6 +38,10 @@ class Writer:
             return self("mul.Scalar", a, b) if isinstance(a, Value) else self("mul.Scalar", b, a)
         return self(np.asarray(a * b))
 
+    def constant(self, x: Any) -> Value:
+        """A constant."""
+        return self._value(x)
+
     def _value(self, x: Any) -> Value:
         if isinstance(x, Value):
             return x
