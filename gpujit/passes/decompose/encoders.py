@@ -65,9 +65,10 @@ def _attended(
     if type(width) is not int or type(heads) is not int or heads < 1 or width % heads:
         return "the number of heads is not known"
     into, bias = weights[:2]
-    if known_shape(into) != (3 * width, width) or any(s is None or s[2] != width for s in shapes):
+    sizes = [s for s in shapes if s is not None]
+    if known_shape(into) != (3 * width, width) or any(s[2] != width for s in sizes):
         return "the operator refuses it"
-    (batch, queries, _), (_, keys, _) = (s for s in shapes[:2] if s is not None)
+    (batch, queries, _), (_, keys, _) = sizes[:2]
     mask = _mask(write, *masks, (batch, heads, queries, keys), dtype)
     if isinstance(mask, str):
         return mask
@@ -90,10 +91,11 @@ def _mask(write: Writer, mask: Value, kind: Value, scores: tuple[int, ...], dtyp
     if mask.type == T.NONE:
         return mask
     shape, asked = known_shape(mask), constant_of(kind)
+    if shape is None:
+        return "the mask's shape is not known"
     if known_dtype(mask) == dtype:
-        fits = shape is not None and len(shape) <= 4
-        fits = fits and all(n in (1, m) for n, m in zip(shape[::-1], scores[::-1], strict=False))
-        return mask if fits else "the mask's shape is not known, or does not fit"
+        fits = len(shape) <= 4 and all(n in (1, m) for n, m in zip(shape[::-1], scores[::-1], strict=False))
+        return mask if fits else "the operator refuses it"
     if known_dtype(mask) != BOOL_:
         return "the mask's dtype is not known"
     if asked == 1 and shape == (scores[0], scores[3]):
