@@ -74,6 +74,8 @@ CASES: list[Case] = [
     ("aten::_grouped_mm", [f(7, 3), f(2, 3, 4), np.array([3, 7], np.int32), None, None]),
     ("aten::einsum", ["i,d->id", [np.arange(3), f(4)], None]),
     ("aten::einsum", ["abc,bd -> dbac", [f(2, 3, 2), f(3, 4)], None]),
+    ("aten::einsum", ["abc->cab", [f(2, 3, 4)], None]),
+    ("aten::einsum", ["a,b,ca->bca", [f(2), f(3), f(4, 2)], None]),
     ("aten::einsum", [",a->a", [np.array(2.0, "f4"), f(3)], None]),
     (SDPA, [f(2, 4, 5, 8), f(2, 1, 6, 8), f(2, 1, 6, 8, seed=1), None, 0.0, False, None, False]),
     (SDPA, [f(2, 4, 5, 8), f(1, 4, 6, 8), f(4, 6, 3), f(2, 1, 5, 6) > 0, 0.0, False, 0.3, False]),

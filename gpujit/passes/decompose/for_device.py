@@ -135,28 +135,27 @@ def _grouped(write: Writer, node: Node) -> Value | str:
 
 
 def _outer_einsum(write: Writer, node: Node) -> Value | str:
-    """Products of two tensors of which nothing is added up, of any dtypes."""
+    """Products of tensors of any dtypes of which nothing is added up; of one tensor, a view."""
     equation, made = constant_of(node.inputs[0]), node.inputs[1].node
-    if not isinstance(equation, str) or made.kind != "prim::ListConstruct" or len(made.inputs) != 2:
-        return "the equation is not one of two tensors"
+    if not isinstance(equation, str) or made.kind != "prim::ListConstruct" or not made.inputs:
+        return "equation or tensors are not known"
     sides, arrow, out = equation.replace(" ", "").partition("->")
-    left, comma, right = sides.partition(",")
-    letters = [left, right, out]
-    if not (arrow and comma) or any((s and not s.isalpha()) or len(set(s)) != len(s) for s in letters):
-        return "the equation has not two tensors of plain letters"
-    if {*left, *right} != {*out}:
+    letters = sides.split(",")
+    if not arrow or any((s and not s.isalpha()) or len(set(s)) != len(s) for s in (*letters, out)):
+        return "the equation has not tensors of plain letters, each once"
+    if len(letters) != len(made.inputs) or {*"".join(letters)} != {*out}:
         return "something is added up"
-    parts = []
-    for value, own in zip(made.inputs, (left, right), strict=True):
+    product = None
+    for value, own in zip(made.inputs, letters, strict=True):
         shape = known_shape(value)
         if shape is None or len(shape) != len(own):
             return "shapes are not known"
-        value = write("permute", value, [own.index(c) for c in out if c in own])
+        part = write("permute", value, [own.index(c) for c in out if c in own])
         for k, c in enumerate(out):
             if c not in own:
-                value = write("unsqueeze", value, k)
-        parts.append(value)
-    return write("mul.Tensor", *parts)
+                part = write("unsqueeze", part, k)
+        product = part if product is None else write("mul.Tensor", product, part)
+    return "there is nothing" if product is None else product
 
 
 # Attention ------------------------------------------------------------------------------------------------------------
