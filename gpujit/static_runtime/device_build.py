@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir.graph import Graph, Node, Value
-from gpujit.kernels.launches import Convolution, DeviceKernel, DeviceStep, Gemm, Launch
+from gpujit.kernels.launches import DeviceKernel, DeviceStep, Gemm, Launch
 from gpujit.passes.analysis.attributes import GET, SET
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.runtime import bytecode as bc
@@ -104,8 +104,9 @@ class DevicePlan:
     """Everything about one graph on one device that all its runtimes share.
 
     A runtime's memory is one block of ``size`` bytes: the arena, then the places of kept tensors, flags and scratch.
-    ``inputs`` are the graph's inputs with a place; ``host`` the nodes that run on the host, with the reason; ``labels``
-    say what steps do that are those of two nodes; ``values`` are those that lie in the arena.
+    ``inputs`` are the graph's inputs with a place; ``host`` the nodes that run on the host, with the reason;
+    ``declined`` say why a library does not do a step that it might; ``labels`` what steps do that are those of two
+    nodes; ``values`` are those that lie in the arena.
     """
 
     graph: Graph
@@ -123,6 +124,7 @@ class DevicePlan:
     names: dict[Value, str]
     steps: dict[Node, DeviceStep]
     host: dict[Node, str]
+    declined: dict[Node, str]
     labels: dict[Node, str]
     separate: int
     planned: int
@@ -136,8 +138,8 @@ class DevicePlan:
 
     @property
     def needs_workspace(self) -> bool:
-        """Whether a library is called."""
-        return any(isinstance(c, (Gemm, Convolution)) for step in self.steps.values() for c in step.calls)
+        """Whether there are products."""
+        return any(isinstance(c, Gemm) for step in self.steps.values() for c in step.calls)
 
 
 def build_device(decisions: DeviceDecisions) -> DevicePlan:
@@ -198,6 +200,7 @@ class _DeviceEmit(Emit):
             names=build.names,
             steps=self.device_steps,
             labels={n: f"{label_of(first)}+{label_of(n).rpartition('::')[2]}" for first, n in build.ended_by.items()},
+            declined={n: r for n, r in build.declined.items() if n in self.device_steps},
             host={n: build.refusals.get(n, "") for n in nodes if build.kinds[n] == "interpreter"},
             separate=found.separate,
             planned=len(found.values),
