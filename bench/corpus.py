@@ -15,12 +15,14 @@ tests/compare.py). Detections may come in another order where scores are nearly 
   when its inputs change by their last bit.
 
 ``--fused`` runs each model optimised as well: results of the first, second and third call must be the interpreter's,
-and the time of a call with kernels is compared with that of the same plan without them, in turns.
+and the time of a call with kernels is compared with that of the same plan without them, in turns (``--rounds`` of
+them, processor time; ``fused_ratio`` is the median of the rounds' ratios).
 
 ``--planned`` runs each model planned (``optimize_for_inference``) and compares with the interpreter: calls 1, 2 and 100
 (5 for large models), inputs of twice the batch and the first ones again where the model takes them, eight threads at
 once where it keeps no state, and a call with what is free in the arena poisoned. ``apart`` is the largest distance as a
-share of the largest number; what is beyond the tolerance but less than ``FURTHEST`` counts as rounding.
+share of the largest number; what is beyond the tolerance but less than ``FURTHEST`` counts as rounding. ``arena`` is
+the largest arena of its plans over the bytes alive at the worst step.
 
 Exit code 1 when a model fails otherwise.
 """
@@ -40,6 +42,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from statistics import median
 from threading import Thread
@@ -60,10 +63,12 @@ FURTHER = 2.0
 SAME = 1e-8
 # Share of a picture's boxes that may have no partner, and how far partners may lie apart, in pixels.
 FURTHEST = 1e-2
+# What an arena may take of the bytes alive at the worst step.
+TIGHT = 1.05
 # Seconds of a call from which on a model is large; threads that call at once.
 LARGE, THREADS = 0.03, 8
 BOXES_MISSED, BOX_DISTANCE = 0.05, 1.0
-CALLS = 3
+CALLS, ROUNDS = 3, 9
 
 
 def read_case(path: Path) -> tuple[list[Any], Any]:
@@ -74,8 +79,11 @@ def read_case(path: Path) -> tuple[list[Any], Any]:
     return [from_meta(m, arrays) for m in meta["inputs"]], from_meta(meta["output"], arrays)
 
 
-def check(path: Path, with_torch: bool, fused: bool = False, planned: bool = False) -> dict[str, Any]:
-    """What became of one model: ``status`` is ok, boxes, rounding or FAIL; times in seconds."""
+def check(path: Path, with_torch: bool, fused: int = 0, planned: bool = False) -> dict[str, Any]:
+    """What became of one model: ``status`` is ok, boxes, rounding or FAIL; times in seconds.
+
+    ``fused`` is for how many rounds it runs with and without kernels.
+    """
     row: dict[str, Any] = {"status": "FAIL"}
     try:
         inputs, want = read_case(path)
@@ -95,19 +103,17 @@ def check(path: Path, with_torch: bool, fused: bool = False, planned: bool = Fal
         if wanted and "first" in row:
             try:
                 row[name] = "FAIL"
-                row[name] = (check_planned if name == "planned" else check_fused)(path, inputs, row)
-            except (AssertionError, gpujit.GpujitError) as error:
+                found = check_planned(path, inputs, row) if name == "planned" else check_fused(path, inputs, row, fused)
+                row[name] = found
+            except Exception as error:  # whatever it is, the other models are to be tried
                 row[f"{name}_error"] = f"{type(error).__name__}: {str(error)[:1500]}"
     if with_torch and "first" in row:
         row.update(race(path, module, inputs))
     return row
 
 
-def check_fused(path: Path, inputs: list[Any], row: dict[str, Any]) -> str:
-    """Add what became of the optimised model; raises AssertionError when it gives anything else than the interpreter.
-
-    Returns "ok".
-    """
+def check_fused(path: Path, inputs: list[Any], row: dict[str, Any], rounds: int) -> str:
+    """Add what became of the optimised model. Returns ok or rounding; raises AssertionError when it differs."""
     got = gpujit.load(path)(*inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("error", FusionWarning)
@@ -115,21 +121,24 @@ def check_fused(path: Path, inputs: list[Any], row: dict[str, Any]) -> str:
         fused = gpujit.optimize_for_inference(gpujit.load(path))
         row["freeze"] = time.perf_counter() - start
         start = time.perf_counter()
-        compare(fused(*inputs), got)
+        result = fused(*inputs)
         row["fused_first"] = time.perf_counter() - start
+    statuses = [closeness(result, got, "fused, call 1", row)]
     with config(disable=("fuser",)):
         plain = gpujit.optimize_for_inference(gpujit.load(path))
-        compare(plain(*inputs), got)
+        statuses.append(closeness(plain(*inputs), result, "fused against unfused", row))
     again = gpujit.load(path)
     for _ in range(2):
         wanted = again(*inputs)
-    compare(fused(*inputs), wanted)
+    statuses.append(closeness(fused(*inputs), wanted, "fused, call 2", row))
     executor = fused._program.executor(fused._object.type.methods["forward"])
     row["groups"] = sum(len(p.steps) for p in executor.plans())
     row["reasons"] = list(executor.reasons())
     with_kernels, without = [], []
-    count = max(1, int(0.02 / row["first"]))
-    for i in range(2 + CALLS):
+    start = time.perf_counter()
+    fused(*inputs)
+    count = max(1, int(0.01 / (time.perf_counter() - start)))
+    for i in range(2 + rounds):
         for call, times in ((fused, with_kernels), (plain, without)):
             start = time.process_time()
             for _ in range(count):
@@ -137,7 +146,8 @@ def check_fused(path: Path, inputs: list[Any], row: dict[str, Any]) -> str:
             if i >= 2:
                 times.append((time.process_time() - start) / count)
     row["fused_call"], row["unfused_call"] = min(with_kernels), min(without)
-    return "ok"
+    row["fused_ratio"] = median(b / a for a, b in zip(with_kernels, without, strict=True))
+    return "rounding" if "rounding" in statuses else "ok"
 
 
 def check_planned(path: Path, inputs: list[Any], row: dict[str, Any]) -> str:
@@ -185,6 +195,8 @@ def check_planned(path: Path, inputs: list[Any], row: dict[str, Any]) -> str:
             statuses.append(closeness(checked(*inputs), wanted[call], f"poisoned, call {call}", row))
     executor = module._program.executor(module._object.type.methods["forward"])
     row["reasons"] = list(executor.reasons())
+    memories = [p.runner.memory() for p in executor.plans() if p.runner is not None]
+    row["arena"] = max((m.arena / m.bound for m in memories if m.bound), default=None)
     return "rounding" if "rounding" in statuses else "ok"
 
 
@@ -371,6 +383,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, required=True, help="a line for each model is added to this file")
     parser.add_argument("--torch", action="store_true", help="judge differences by float64, and time torch.jit too")
     parser.add_argument("--fused", action="store_true", help="run the models optimised, with and without kernels, too")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how often they take turns (default {ROUNDS})")
+    parser.add_argument("--only", default="*", help="names of models, as a pattern")
     parser.add_argument("--planned", action="store_true", help="compare the models, planned, with the interpreter, too")
     parser.add_argument("--delete", action="store_true", help="remove the files of models that pass, to save space")
     arguments = parser.parse_args()
@@ -384,9 +398,13 @@ def main() -> int:
     ratios: list[float] = []
     broken = 0
     planned: Counter[str] = Counter()
+    arenas: list[float] = []
     for path in sorted(arguments.folder.rglob("*.pt")):
         name = path.relative_to(arguments.folder).with_suffix("").as_posix()
-        row = {"name": name, **check(path, arguments.torch, arguments.fused, arguments.planned)}
+        if not fnmatch(name, arguments.only):
+            continue
+        rounds = arguments.rounds if arguments.fused else 0
+        row = {"name": name, **check(path, arguments.torch, rounds, arguments.planned)}
         with arguments.json.open("a", encoding="utf-8") as out:
             out.write(json.dumps(row) + "\n")
         counts[row["status"]] += 1
@@ -394,9 +412,14 @@ def main() -> int:
         if "planned" in row:
             planned[row["planned"]] += 1
         if "fused_call" in row:
-            ratios.append(row["unfused_call"] / row["fused_call"])
+            ratios.append(row["fused_ratio"])
         shown = ("load", "first", "call", "torch_call", "freeze", "fused_first", "fused_call", "unfused_call")
         times = " ".join(f"{k} {row[k]:.4f}" for k in shown if k in row)
+        if "fused_ratio" in row:
+            times += f" ratio {row['fused_ratio']:.3f}"
+        if row.get("arena") is not None:
+            arenas.append(row["arena"])
+            times += f" arena {row['arena']:.3f}"
         if "planned" in row:
             times += f" planned {row['planned']}, {row.get('apart', 0):.0e} apart"
         fault = next((row[k] for k in ("error", "planned_error", "fused_error") if k in row), "")
@@ -408,6 +431,9 @@ def main() -> int:
         print(f"kernels: {median(ratios):.2f} times as fast in the median, {min(ratios):.2f} at least; {broken} broken")
     if planned:
         print("planned: " + ", ".join(f"{n} {status}" for status, n in planned.most_common()))
+    if arenas:
+        tight = sum(a <= TIGHT for a in arenas)
+        print(f"arenas: {tight} of {len(arenas)} within {TIGHT} of the bytes alive, {max(arenas):.3f} at most")
     print(", ".join(f"{n} {status}" for status, n in counts.most_common()) or "no models there")
     return 1 if counts["FAIL"] or broken else 0
 

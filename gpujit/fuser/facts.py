@@ -13,7 +13,7 @@ from gpujit.fuser.errors import NotFused
 from gpujit.fuser.geometry import Geometry, geometry_of
 from gpujit.fuser.moves import MOVES, Move
 from gpujit.fuser.template import Template, template_of
-from gpujit.fuser.tensors import dtype_of, is_tensor, shape_of
+from gpujit.fuser.tensors import dtype_of, elements_of, is_tensor, shape_of
 from gpujit.ir.graph import Node, Value
 from gpujit.ir.values import Device
 from gpujit.ops.record import can_record
@@ -129,12 +129,20 @@ class Fact:
             if is_tensor(value):
                 shape_of(value)
                 dtype_of(value)
+        self.require_elements()
         if self.is_factory and any(isinstance(a, Device) and a.type != "cpu" for a in self.arguments):
             raise NotFused(f"{self.name} makes a tensor on another device")
         if self.move is not None:
             self.move.require(self.arguments)
         elif self.template.has_rows and not self.axes:
             raise NotFused(f"{self.name} reduces a 0-dim tensor")
+
+    def require_elements(self) -> None:
+        """Raise NotFused where there is nothing to compute: what is refused then is for the operator itself to say."""
+        if not all(elements_of(v) for v in self.node.outputs if is_tensor(v)):
+            raise NotFused(f"{self.name} has a result without elements")
+        if self.reduces and not elements_of(self.arguments[0]):
+            raise NotFused(f"{self.name} reduces a tensor without elements")
 
 
 class Facts:

@@ -54,6 +54,8 @@ def lower(nodes: Sequence[Node], outputs: Sequence[Value], facts: Facts | None =
     """
     facts = facts or Facts()
     parts = None
+    for node in nodes:
+        facts.of(node).require_elements()
     try:
         for _ in range(_ROUNDS):
             space = Space(nodes, outputs, facts, parts)

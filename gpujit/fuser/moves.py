@@ -1,5 +1,5 @@
-"""Operators that copy elements to other places: cat, pad, roll, flip, lookups, factories. As index maps they cost
-nothing.
+"""Operators that copy elements to other places: cat, parts put in, pad, roll, flip, lookups, factories. As index maps
+they cost nothing.
 
 Each function gives the expression of one element of its result from those of its operands; its ``Need`` says for which
 arguments that is so.
@@ -57,6 +57,8 @@ class Move:
     is_joining: bool = False
     # Each element of the result comes from the same place of an operand of its shape.
     is_in_place: bool = False
+    # By itself a library copies as quickly as memory allows, and a kernel on a processor's cores does not.
+    is_quick_alone: bool = False
 
     def require(self, args: Sequence[Any]) -> None:
         """Raise NotFused for arguments that make no index map."""
@@ -117,6 +119,73 @@ def stack(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr 
     """Operands side by side along a new dim."""
     tensors, d = args
     return _joined(low, result, tensors, views.stack(at, _dim(d, len(shape_of(result))), len(tensors)), mask)
+
+
+# ------------------------------------------------------------------------------------------------ parts put in
+
+# Elements of a tensor above which rows that are cut where a part ends take longer than two plain kernels.
+MOST_CUT = 1 << 15
+
+
+def _fits_part(op: str, args: Sequence[Any], d: int, part: tuple[int, ...]) -> None:
+    """Raise NotFused where a part does not replace what it should, or costs more than it saves."""
+    if shape_of(args[1]) != part:
+        raise NotFused(f"{op} of a part of another shape")
+    if d == len(shape_of(args[0])) - 1 and elements_of(args[0]) > MOST_CUT:
+        raise NotFused(f"{op} along the last dim would cut each row in two")
+
+
+def _slice(args: Sequence[Any]) -> tuple[int, range]:
+    """The dim of a slice, and its places."""
+    shape = shape_of(args[0])
+    d = _dim(args[2], len(shape))
+    return d, range(*slice(args[3], args[4], args[5]).indices(shape[d]))
+
+
+def _slices(args: Sequence[Any]) -> None:
+    shape = shape_of(args[0])
+    if not shape or args[5] != 1:
+        raise NotFused("aten::slice_scatter of places that are no neighbours")
+    d, places = _slice(args)
+    _fits_part("aten::slice_scatter", args, d, (*shape[:d], len(places), *shape[d + 1 :]))
+
+
+@_move("aten::slice_scatter", need=_slices, is_joining=True, is_quick_alone=True)
+def slice_scatter(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """An operand with neighbouring places along a dim from another one."""
+    d, places = _slice(args)
+    if not places:
+        return low.pull(args[0], at, mask)
+    here = at[d] - places.start
+    place = (*at[:d], here, *at[d + 1 :])
+    return _put_in(low, result, args, at, place, Bound(index(0), here, index(len(places))), mask)
+
+
+def _selects(args: Sequence[Any]) -> None:
+    shape = shape_of(args[0])
+    d = _dim(args[2], len(shape))
+    if not shape or not -shape[d] <= args[3] < shape[d]:
+        raise NotFused("aten::select_scatter beyond the tensor")
+    _fits_part("aten::select_scatter", args, d, (*shape[:d], *shape[d + 1 :]))
+
+
+@_move("aten::select_scatter", need=_selects, is_joining=True, is_quick_alone=True)
+def select_scatter(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """An operand with one place along a dim from another one."""
+    shape = shape_of(args[0])
+    d = _dim(args[2], len(shape))
+    k = args[3] % shape[d]
+    return _put_in(low, result, args, at, views.unsqueeze(at, d), Bound(index(k), at[d], index(k + 1)), mask)
+
+
+def _put_in(
+    low: Pull, result: Value, args: Sequence[Any], at: Coords, place: Coords, bound: Bound, mask: Expr | None
+) -> Expr:
+    """The element of the second operand where the bound holds, of the first one elsewhere."""
+    inside = low.inside_of([bound], None)
+    new = low.pull(args[1], place, _and(inside, mask))
+    old = low.pull(args[0], at, _and(scalar.apply("not", inside), mask))
+    return scalar.where(inside, scalar.cast(new, dtype_of(result)), old)
 
 
 # ------------------------------------------------------------------------------------------------ other places
@@ -353,6 +422,21 @@ def index_tensor(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask
     for d, v in by_dim.items():
         numbers[d] = low.pull(v, views.expand(inner, [n == 1 for n in shape_of(v)]), mask)
     return _looked_up(low, x, place, numbers, mask, "aten::index", wraps=True)
+
+
+def _classes(args: Sequence[Any]) -> None:
+    if args[1] < 1 or dtype_of(args[0]) != INT64:
+        raise NotFused("aten::one_hot of classes that only the numbers tell")
+
+
+@_move("aten::one_hot", need=_classes)
+def one_hot(low: Pull, result: Value, args: Sequence[Any], at: Coords, mask: Expr | None) -> Expr:
+    """1 at the place of a class, 0 at all others; a number that is no class makes the run fail."""
+    number = low.pull(args[0], at[:-1], mask)
+    zero, one, classes = (scalar.const(n, INT64) for n in (0, 1, args[1]))
+    holds = scalar.apply("and", scalar.apply("le", zero, number), scalar.apply("lt", number, classes))
+    low.require(holds, f"aten::one_hot: a class is not from 0 to {args[1] - 1}", mask)
+    return scalar.where(scalar.apply("eq", number, low.position(at[-1])), one, zero)
 
 
 # ------------------------------------------------------------------------------------------------ out of nothing

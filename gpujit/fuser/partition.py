@@ -420,6 +420,10 @@ class _Partitioner:
         if len(unit.nodes) < self.min_nodes:
             self.result.refusals.append(Refusal(last, f"a group of fewer than {self.min_nodes} operators"))
             return
+        move = self.facts.of(last).move
+        if self.on_cores and len(unit.nodes) == 1 and move is not None and move.is_quick_alone:
+            self.result.refusals.append(Refusal(last, "by itself a library's copies are quicker"))
+            return
         try:
             nodes, outputs, lowered = self.lowered(nodes, outputs, set(unit.nodes))
         except NotFused as fault:

@@ -23,8 +23,8 @@ def _erf_table(e: Emitter, x: Vector) -> Vector:
     result = e.look_up(c.ERF_TABLE[-1], index)
     for row in reversed(c.ERF_TABLE[1:-1]):
         result = e.fma(result, u, e.look_up(row, index))
-    # Around 0 the polynomial is that of erf(a) - a.
-    return e.copysign(e.fma(result, u, e.select(a < 0.125, a, e.look_up(c.ERF_TABLE[0], index))), x)
+    # Around 0, up to 1/8, which is rounded to 0, the polynomial is that of erf(a) - a.
+    return e.copysign(e.fma(result, u, e.select(a > 0.125, e.look_up(c.ERF_TABLE[0], index), a)), x)
 
 
 def erf(e: Emitter, x: Vector) -> Vector:

@@ -82,6 +82,10 @@ class Runner(Protocol):
     def nbytes(self) -> int:
         """Bytes kept between runs."""
 
+    @property
+    def is_quickened(self) -> bool:
+        """Whether quicker code, compiled in the background, has taken the place of the plan's first."""
+
 
 Planner = Callable[[Graph, Mapping[Node, Lowered], Lowerer], Runner]
 
@@ -475,6 +479,7 @@ class Executor:
             len(plans),
             sum(e.job is not None and not e.job.is_done for e in entries),
             sum(p.runner.nbytes() for p in plans if p.runner is not None),
+            quickened=sum(p.runner.is_quickened for p in plans if p.runner is not None),
         )
 
     def plans(self) -> Sequence[Plan]:

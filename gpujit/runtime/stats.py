@@ -24,6 +24,7 @@ class PlanStats:
         rows: how many rows that added in all.
         fitting: calls whose inputs had the sizes of a bucket, or no rows.
         alone: calls with a size above all buckets, or one that cannot be padded.
+        quickened: kept plans whose first kernels were exchanged for quicker ones, compiled in the background.
     """
 
     hits: int = 0
@@ -40,6 +41,7 @@ class PlanStats:
     rows: int = 0
     fitting: int = 0
     alone: int = 0
+    quickened: int = 0
 
     def __add__(self, other: PlanStats) -> PlanStats:
         """Both together."""
@@ -50,8 +52,9 @@ class PlanStats:
             f"; {self.padded} calls were padded to a bucket by {self.rows} rows, {self.fitting} fitted one, "
             f"{self.alone} had sizes with plans of their own"
         )
+        quickened = f"{self.quickened} of them with quicker kernels than at first; " if self.quickened else ""
         return (
-            f"{self.kept} plans ({self.made} made, {self.dropped} dropped, {self.pending} being made); "
+            f"{self.kept} plans ({self.made} made, {self.dropped} dropped, {self.pending} being made); {quickened}"
             f"{self.hits} calls found one, {self.interpreted} were interpreted; {self.memory:,} bytes of arenas"
             f"{buckets if self.padded + self.fitting + self.alone else ''}"
         )

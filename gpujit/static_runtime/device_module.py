@@ -152,6 +152,11 @@ class DeviceGraph:
     def quick(self) -> None:
         """There is nothing quicker than ``run``."""
 
+    @property
+    def is_quickened(self) -> bool:
+        """There is one kernel for all sizes."""
+        return False
+
     def nbytes(self) -> int:
         """Bytes of device memory kept between runs, without weights."""
         return sum(r.nbytes for r in list(self._idle))

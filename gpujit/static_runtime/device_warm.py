@@ -129,6 +129,11 @@ class _Planned:
     def quick(self) -> None:
         """Nothing runs here."""
 
+    @property
+    def is_quickened(self) -> bool:
+        """Nothing runs here."""
+        return False
+
     def nbytes(self) -> int:
         """None are kept."""
         return 0

@@ -114,8 +114,17 @@ def _of_node(node: Node, operands: Sequence[Place | None]) -> Place | None:
     if facts is None or any(p is None and is_tensor(v) for v, p in zip(node.inputs, operands, strict=True)):
         return None
     shape, dtype = facts
-    along = [_along(p, shape) for p in operands if p is not None]
+    along = [_along(p, shape) for i, p in enumerate(operands) if p is not None and _is_read(node, i)]
     return Place(node.output, 0, dense_strides(shape, dtype.itemsize, along), shape, dtype)
+
+
+def _is_read(node: Node, index: int) -> bool:
+    """Whether an elementwise node reads an operand's elements: of some it asks for the dtype alone, which may be of any
+    shape."""
+    try:
+        return index in Fact(node).template.leaves
+    except NotFused:
+        return True
 
 
 def _along(operand: Place, shape: Sequence[int]) -> Strides:

@@ -46,6 +46,9 @@ def native_step(
     ``choose``: which code, of that which gives the same numbers. Raises ArgumentError, InternalError with the reason
     why it cannot make it.
     """
+    if 0 in result.shape:
+        # There is nothing to compute, and whether the arguments are taken is for the operator to say.
+        return None
     if weights != "float32":
         made = native_product(node, place_of, result, ending, start, weights, choose)
         if made is not None:

@@ -24,12 +24,13 @@ from gpujit.static_runtime.idle import Idle, pool
 from gpujit.static_runtime.makers import native_step
 from gpujit.static_runtime.native import Made, Maker
 from gpujit.static_runtime.places import Strides, are_apart, facts_of
+from gpujit.static_runtime.quicker import Quicker
 from gpujit.static_runtime.report import Benchmark, MemoryReport, NodeTime, memory_report, results_of
 from gpujit.static_runtime.run import Arena, TimedArena
 from gpujit.static_runtime.steps import Operand, Options, OutStep, StaticPlan
 from gpujit.static_runtime.tiers import Tier, tiers
 from gpujit.support.config import config, current
-from gpujit.support.errors import ArgumentError, LimitError
+from gpujit.support.errors import ArgumentError, InternalError, LimitError
 from gpujit.support.watch import running
 
 # The profiler that lends arenas, or None.
@@ -89,6 +90,7 @@ class PlannedGraph:
         maker: makes native steps of operators that have templates; None leaves them to the interpreter.
         replan: what to do with the work of planning anew for strides that a run met: do it now, later, or not.
         strides: those of some values (named as by ``name_values``), in bytes, before any are met.
+        quicker: what has the plan exchanged for one of quicker code; None when there is none.
     """
 
     def __init__(
@@ -100,13 +102,13 @@ class PlannedGraph:
         maker: Maker | None = native_step,
         replan: Callable[[Callable[[], object]], object] = at_once,
         strides: Mapping[str, Strides] | None = None,
+        quicker: Quicker | None = None,
     ) -> None:
         self.graph, self.options = graph, options
         if maker is native_step and options.weights != "float32":
             maker = partial(native_step, weights=options.weights)
-        if maker is not None and options.threads is not None:
-            maker = partial(_made_for, options.threads, maker)
-        self._programs, self._lowerer, self._maker, self._replan = programs, lowerer, maker, replan
+        self._programs, self._lowerer, self._replan, self._quicker = programs, lowerer, replan, quicker
+        self._maker = self._for_threads(maker)
         self._strides: dict[str, Strides] = dict(strides or {})
         self._plan: StaticPlan | None = None
         self._plans = 0
@@ -133,6 +135,8 @@ class PlannedGraph:
             self._is_quick = runtime.quick is not None
             if runtime.surprises:
                 self._learn(runtime)
+            if self._quicker is not None:
+                self._quicker.ask(self)
             if runtime.recorder is not None:
                 self._give_back(runtime)
             elif runtime.plan is self._plan:
@@ -307,11 +311,42 @@ class PlannedGraph:
         Args:
             reasons: why nodes of the graph were not fused.
         """
-        lines = [str(self.memory())]
+        lines = [str(self.memory()), *filter(None, [str(self._quicker or "")])]
         lines += [line(t.name, t.reason, t.node, t.label) for t in self.tiers(reasons)]
         return "\n".join(lines)
 
+    @property
+    def is_quickened(self) -> bool:
+        """Whether quicker code, compiled in the background, has taken the place of the plan's first."""
+        return self._quicker is not None and self._quicker.is_done
+
+    def exchange(self, maker: Maker) -> bool:
+        """Make the plan with another maker, whose steps give the same numbers, and use it from the next call on;
+        whether it has other code. Calls go on meanwhile. Raises GpujitError."""
+        old = self._known()
+        own = self._for_threads(maker)
+        made = self._build(own)
+        if _what_runs(made) != _what_runs(old):
+            # A library would round otherwise than the template whose kernel cannot be had.
+            raise InternalError("one of its steps would be made otherwise")
+        if np.array_equal(made.functions, old.functions):
+            return False
+        # What the next call would otherwise wait for.
+        runtime = Arena(made, check=current().check_plan)
+        with self._lock:
+            if self._plan is not old:
+                return False
+            self._maker, self._plan, self._idle = own, made, pool(made.arena.size)
+            self._idle.append(runtime)
+        return True
+
     # Inside
+
+    def _for_threads(self, maker: Maker | None) -> Maker | None:
+        """A maker for runs by as many threads as the options say."""
+        if maker is None or self.options.threads is None:
+            return maker
+        return partial(_made_for, self.options.threads, maker)
 
     def _known(self) -> StaticPlan:
         if self._plan is None:
@@ -320,7 +355,10 @@ class PlannedGraph:
 
     def _make(self) -> StaticPlan:
         self._plans += 1
-        return build(self.graph, self._programs, self._lowerer, self._strides, self.options, self._maker)
+        return self._build(self._maker)
+
+    def _build(self, maker: Maker | None) -> StaticPlan:
+        return build(self.graph, self._programs, self._lowerer, self._strides, self.options, maker)
 
     def _see_inputs(self, values: Sequence[Any]) -> None:
         for i, (value, given) in enumerate(zip(self.graph.inputs, values, strict=True)):
@@ -407,6 +445,10 @@ def _in_plain_order(result: Any, plan: StaticPlan, out: Targets | None) -> Any:
         if (out is None or out[i] is None) and not made.is_contiguous:
             targets[i] = np.empty(made.shape, made.dtype)
     return put(result, targets) if any(t is not None for t in targets) else result
+
+
+def _what_runs(plan: StaticPlan) -> list[tuple[str, str]]:
+    return [(node.kind, plan.kinds.get(node, "")) for node in plan.order]
 
 
 def _fits(target: np.ndarray, made: Operand) -> bool:

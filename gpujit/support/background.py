@@ -61,12 +61,14 @@ class _Worker:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.waiting: deque[Job] = deque()
+        # What can wait for all the other.
+        self.idle: deque[Job] = deque()
         self.thread: threading.Thread | None = None
         self.is_ending = False
 
-    def add(self, job: Job) -> None:
+    def add(self, job: Job, queue: deque[Job]) -> None:
         with self.lock:
-            self.waiting.append(job)
+            queue.append(job)
             if self.thread is None and not self.is_ending:
                 self.thread = threading.Thread(target=self.loop, name="gpujit-background", daemon=True)
                 self.thread.start()
@@ -74,10 +76,11 @@ class _Worker:
     def loop(self) -> None:
         while True:
             with self.lock:
-                if self.is_ending or not self.waiting:
+                queue = self.waiting or self.idle
+                if self.is_ending or not queue:
                     self.thread = None
                     return
-                job = self.waiting.popleft()
+                job = queue.popleft()
             job.run()
 
     def end(self) -> None:
@@ -94,7 +97,14 @@ _worker = _Worker()
 def submit(work: Callable[[], object]) -> Job:
     """Have something done in the background, after what was handed over before."""
     job = Job(work)
-    _worker.add(job)
+    _worker.add(job, _worker.waiting)
+    return job
+
+
+def submit_idle(work: Callable[[], object]) -> Job:
+    """Have something done in the background when there is nothing else to do, which nobody waits for."""
+    job = Job(work)
+    _worker.add(job, _worker.idle)
     return job
 
 

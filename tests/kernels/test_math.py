@@ -87,6 +87,18 @@ def test_float32_is_within_two_ulp_dense(name, lanes, avx512):
 
 
 @road
+@pytest.mark.parametrize("name", UNARY)
+def test_numbers_of_few_bits(name, lanes, avx512):
+    """Those of at most eight bits and the ones next to them: tables and forms change over at some of these."""
+    bits = (np.arange(1 << 16, dtype=np.int64) << 16)[:, None] + [-1, 0, 1]
+    x = (bits.ravel() % (1 << 32)).astype(np.uint32).view(np.float32)
+    with np.errstate(all="ignore"):
+        want = REFERENCE[name](x.astype(np.float64))
+    error, text = worst(name, apply(build(name, "float32", lanes, avx512), x), want, x)
+    assert error <= 2, text
+
+
+@road
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])
 def test_where_waves_change_over(name, lanes, avx512):
     """The numbers next to odd multiples of pi / 4, where remainders are largest; sweeps may miss the worst of them."""

@@ -177,6 +177,9 @@ def test_adaptive_against_torch(rank: int, dtype: Any) -> None:
         for y in (x, x[0], x[:0], x.swapaxes(0, 1)):
             against_torch(f"aten::adaptive_avg_pool{rank}d", y, output, tolerance=5e-3 if dtype == np.float16 else None)
             against_torch(f"aten::adaptive_max_pool{rank}d", y, output)
+    against_torch(f"aten::adaptive_max_pool{rank}d", x[0, :0], [2] * rank)
+    for y in (x[0, :0], x[:, :0]) if rank < 3 else (x[0, :0],):
+        against_torch(f"aten::adaptive_avg_pool{rank}d", y, [2] * rank)
     if rank > 1:
         against_torch(f"aten::adaptive_avg_pool{rank}d", x, [0, *[2] * (rank - 1)])
 

@@ -139,6 +139,14 @@ def test_cosine_similarity():
     written_out("cosine_similarity", "cosine_similarity(x, z, d, e)", {"x": x, "z": z}, {"d": 1, "e": 1e-8})
 
 
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, float("inf")])
+@pytest.mark.parametrize("keep", [False, True])
+def test_pairwise_distance(p, keep):
+    for other in ((3, 4), (4,), (1, 4)):
+        arrays = {"x": _array((3, 4)), "z": _array(other, seed=1)}
+        written_out("pairwise_distance", "pairwise_distance(x, z, p, e, k)", arrays, {"p": p, "e": 1e-6, "k": keep})
+
+
 @pytest.mark.parametrize("affine", ["wb", "w", ""])
 def test_norms_over_the_last_dimension(affine):
     x, w, b = _array((2, 3, 8)) * 3 + 5, _array(8, seed=1), _array(8, seed=2)
@@ -165,6 +173,8 @@ def test_norms_over_channels(shape, affine):
         {"x": x, **scale, "m": per_channel["m"], "v": per_channel["v"]},
         {**none, **flags},
     )
+    arrays, constants = {"x": x * 3 + 7, **scale}, {**none, **flags, "t": True, "m": None, "v": None}
+    written_out("batch_norm", "batch_norm(x, w, b, m, v, t, o, e, c)", arrays, constants)
     written_out("group_norm", "group_norm(x, g, w, b, e, c)", {"x": x, **scale}, {**none, "g": 2, "e": 1e-5, "c": True})
     if len(shape) > 2:
         constants = {**none, "m": None, "v": None, "u": True, "o": 0.1, "e": 1e-5, "c": True}

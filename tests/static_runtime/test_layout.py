@@ -131,6 +131,9 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[Any], list[Any]], bool]] = 
     "contiguous behind": (lambda x: (x.permute(0, 2, 1) * 2).contiguous() + 1, tensors((2, 3, 4)), True),
     "reshaped behind": (lambda x: (x.permute(0, 2, 1) * 2).reshape(2, -1) + 1, tensors((2, 3, 4)), True),
     "cast": (lambda x: (x.t() * 2).double() + 1, tensors((3, 4)), True),
+    "cast as a tensor of other shape": (lambda x, y: (x.t() > 0).type_as(y) * 2, tensors((3, 4), (4, 3, 2)), True),
+    "cast as a tensor of other order": (lambda x, y: (x > 0).type_as(y.t()) + 1, tensors((3, 4), (4, 3)), True),
+    "cast to a tensor of fewer dims": (lambda x, y: (x.t() > 0).to(y) * 2, tensors((3, 4), (2,)), True),
     "where": (lambda x, y: y.t().where(x.t() > 0, x.t()) + 1, tensors((3, 4), (3, 4)), True),
     "two results": (lambda x: (x.t() * 2, (x.t() * 2).contiguous() + 1), tensors((3, 4)), True),
 }

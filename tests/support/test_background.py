@@ -33,6 +33,16 @@ def test_work_is_done_in_order_in_one_thread_that_goes_away() -> None:
     assert background.submit(lambda: None).wait(10)
 
 
+def test_what_nobody_waits_for_is_done_last() -> None:
+    hold, seen = threading.Event(), list[str]()
+    background.submit(lambda: hold.wait(10))
+    last = background.submit_idle(lambda: seen.append("idle"))
+    for k in range(3):
+        background.submit(lambda k=k: seen.append(str(k)))  # type: ignore[misc]
+    hold.set()
+    assert last.wait(10) and seen == ["0", "1", "2", "idle"]
+
+
 def test_work_sees_the_switches_of_who_handed_it_over() -> None:
     found: list[object] = []
     with config(threads=7):

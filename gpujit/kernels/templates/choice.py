@@ -41,6 +41,8 @@ class Thrifty:
     def __init__(self) -> None:
         # Most of it is compiled later.
         self._chosen: set[Hashable] = set()
+        # Whether there was quicker code than some that it chose.
+        self.has_settled = False
 
     def __call__(self, best: Way, others: Callable[[], Sequence[Way]]) -> Code:
         found, taken = best, best.cost + STEP
@@ -50,6 +52,7 @@ class Thrifty:
             there = next((way for way in near if self._is_there(way.code)), None)
             new = [way for way in near if way.cost + STEP <= LONGEST_NEW * taken]
             found = there or max(new, key=lambda way: way.serves)
+            self.has_settled |= found is not best
         self._chosen.add(found.code.key)
         return found.code
 

@@ -20,7 +20,7 @@ from gpujit.ir.graph import Graph, Value
 from gpujit.passes.base import graph_pass
 from gpujit.passes.decompose.einsum import write_out_einsum
 from gpujit.passes.decompose.moves import write_out_moves
-from gpujit.passes.decompose.norms import NORMS
+from gpujit.passes.decompose.norms import BATCH_STATISTICS, NORMS
 from gpujit.passes.decompose.products import PRODUCTS
 from gpujit.passes.decompose.rules import equals, has_elements, is_none, is_number, parts, wide
 from gpujit.passes.peephole.facts import constant_of, known_shape, number_of, shape_of
@@ -200,6 +200,17 @@ REDUCTIONS: dict[str, tuple[Rule, ...]] = {
             lambda m: None if known_shape(m["x"]) == known_shape(m["z"]) is not None else "the shapes may differ",
         ),
     ),
+    "pairwise_distance": (
+        parts(
+            "pairwise_distance",
+            "x z p eps keep",
+            "one = 1\n last = -1\n none = None\n d = list(last)\n a = sub(x, z, one)\n b = add(a, eps, one)\n"
+            "y = linalg_vector_norm(b, p, d, keep, none)",
+            wide("x", "z"),
+            is_number("p", "eps"),
+            lambda m: None if known_shape(m["x"]) and known_shape(m["z"]) else "there may be no dimension",
+        ),
+    ),
 }
 
 
@@ -240,6 +251,12 @@ ATTENTION: dict[str, tuple[Rule, ...]] = {
 # Rules for each operator that can be written out; ``einsum`` is done by a function.
 DECOMPOSITIONS: dict[str, tuple[Rule, ...]] = {**PRODUCTS, **POINTWISE, **REDUCTIONS, **NORMS, **ATTENTION}
 EINSUM = "einsum"
+_FUSED_IN_PARTS = (
+    *DECOMPOSITIONS["glu"],
+    *DECOMPOSITIONS["cosine_similarity"],
+    *DECOMPOSITIONS["pairwise_distance"],
+    *BATCH_STATISTICS,
+)
 # Written out by the pass: what runs no better in one piece once its parts can be fused with their neighbours.
 USUAL = (*POINTWISE, "softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "instance_norm", EINSUM)
 
@@ -267,6 +284,6 @@ def decompose_usual(graph: Graph) -> bool:
 
 @graph_pass("decompose_moves")
 def decompose_moves(graph: Graph) -> bool:
-    """Write out what is views and little else: ``channel_shuffle`` and ``glu``."""
+    """Write out what is views and little else (``channel_shuffle``, ``glu``) and what only its parts are fused of."""
     changed = write_out_moves(graph)
-    return decompose(graph, ("glu",)) or changed
+    return apply_rules("decompose", graph, _FUSED_IN_PARTS) or changed

@@ -1,4 +1,4 @@
-"""Norms written out: over the last dimension, over channels in evaluation, over groups of channels."""
+"""Norms written out: over the last dimension, over channels, over groups of channels."""
 
 from __future__ import annotations
 
@@ -87,6 +87,30 @@ def _batch_norms() -> tuple[Rule, ...]:
     return tuple(found)
 
 
+def _batch_statistics() -> tuple[Rule, ...]:
+    """By the mean and spread of the batch itself, where no running ones are kept."""
+    found = []
+    for rank in (2, 3, 4, 5):
+        for affine in (True, False):
+            dims = [d for d in range(rank) if d != 1]
+            lines = [*(f"d{d} = {d}" for d in dims), f"d = list({', '.join(f'd{d}' for d in dims)})", "last = -1"]
+            lines.append(_NORMALISED.replace(" last = -1\n d = list(last)\n", ""))
+            lines.append(f"{'n' if affine else 'y'} = mul(c, r)")
+            if affine:
+                weight, bias = "w", "b"
+                for step in range(rank - 2):
+                    lines += [f"w_{step} = unsqueeze({weight}, last)", f"b_{step} = unsqueeze({bias}, last)"]
+                    weight, bias = f"w_{step}", f"b_{step}"
+                lines += [f"s = mul(n, {weight})", f"y = add(s, {bias}, one)"]
+            conditions: list[Unless] = [wide("x", *(("w", "b") if affine else ())), has_rank("x", rank)]
+            conditions += [has_elements("x"), equals("training", True), is_none("mean", "var")]
+            conditions.append(is_given("w", "b") if affine else is_none("w", "b"))
+            found.append(
+                parts("batch_norm", "x w b mean var training momentum eps cudnn", "\n".join(lines), *conditions)
+            )
+    return tuple(found)
+
+
 def _group_norms(op: str, inputs: str, groups: str, *conditions: Unless) -> tuple[Rule, ...]:
     """Norms over parts of each sample: reshaped to [samples, groups, rest], normalised, reshaped back."""
     found = []
@@ -117,6 +141,9 @@ def _fits_groups(m: Match) -> str | None:
     return None if fits else "the groups are not known to fit the channels"
 
 
+# What the fuser joins with its neighbours only when written out.
+BATCH_STATISTICS = _batch_statistics()
+
 NORMS: dict[str, tuple[Rule, ...]] = {
     "layer_norm": _layer_norms("layer_norm", "x shape w b eps cudnn", "y"),
     "native_layer_norm": _layer_norms("native_layer_norm", "x shape w b eps", "y m r"),
@@ -134,7 +161,7 @@ NORMS: dict[str, tuple[Rule, ...]] = {
         )
         for weight in (True, False)
     ),
-    "batch_norm": _batch_norms(),
+    "batch_norm": (*_batch_norms(), *BATCH_STATISTICS),
     "group_norm": _group_norms("group_norm", "x g w b eps cudnn", "", _fits_groups),
     "instance_norm": _group_norms(
         "instance_norm",

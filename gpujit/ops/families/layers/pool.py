@@ -187,12 +187,13 @@ class Windows(NamedTuple):
     uniform: bool
 
 
-def check_input(op: str, shape: Sequence[int], rank: int) -> None:
+def check_input(op: str, shape: Sequence[int], rank: int, filled_from: int | None = None) -> None:
+    """Raise ShapeError for another number of dims, and for empty ones from ``filled_from`` (all but a batch) on."""
     if len(shape) not in (rank + 1, rank + 2):
         raise ShapeError(
             f"{op}: input {shape_text(shape)} has {len(shape)} dims, expected {rank + 1}, or {rank + 2} with a batch"
         )
-    if 0 in shape[len(shape) - rank - 1 :]:
+    if 0 in shape[len(shape) - rank - 1 if filled_from is None else filled_from :]:
         raise ShapeError(f"{op}: input {shape_text(shape)} has an empty dim besides the batch")
 
 
@@ -323,9 +324,9 @@ def _sums(xp: Any, x: Array, axes: Sequence[Axis]) -> Array:
 # -------------------------------------------------------------------------------------------- adaptive windows
 
 
-def _adaptive_axes(op: str, x: Array, output: Sequence[int], rank: int) -> list[Axis]:
+def _adaptive_axes(op: str, x: Array, output: Sequence[int], rank: int, filled_from: int) -> list[Axis]:
     sizes = expand_list(op, "output_size", output, rank)
-    check_input(op, x.shape, rank)
+    check_input(op, x.shape, rank, filled_from)
     if min(sizes) < 0:
         raise ShapeError(f"{op}: output_size is {list(sizes)}, expected no negative numbers")
     return [_adaptive_axis(n, size) for n, size in zip(x.shape[-rank:], sizes, strict=True)]
@@ -341,8 +342,9 @@ def adaptive_avg_pool(xp: Any, op: str, x: Array, output: Sequence[int], rank: i
         y = total(xp, x.reshape(*lead, -1), (len(lead),))
         y /= prod(x.shape[-rank:])
         return y.reshape(*lead, *(1,) * rank)
-    axes = _adaptive_axes(op, x, output, rank)
-    if 0 in [a.size for a in axes]:
+    # What may be empty is PyTorch's: the batch or the channels, the former alone of volumes and for maxima.
+    axes = _adaptive_axes(op, x, output, rank, 1 if rank == 3 else -rank)
+    if 0 in [a.size for a in axes] or not x.size:
         return xp.empty((*x.shape[: x.ndim - rank], *(a.size for a in axes)), x.dtype)
     y = _sums(xp, x, axes)
     y /= _counts(xp, [a.counts for a in axes], y.dtype)
@@ -352,8 +354,8 @@ def adaptive_avg_pool(xp: Any, op: str, x: Array, output: Sequence[int], rank: i
 def adaptive_max_pool(xp: Any, op: str, x: Array, output: Sequence[int], rank: int) -> tuple[Array, Array]:
     """Maxima, and their flat places, over windows that divide the input into ``output`` parts."""
     _check_dtype(op, x)
-    axes = _adaptive_axes(op, x, output, rank)
-    if 0 in [a.size for a in axes]:
+    axes = _adaptive_axes(op, x, output, rank, 1)
+    if 0 in [a.size for a in axes] or not x.size:
         shape = (*x.shape[: x.ndim - rank], *(a.size for a in axes))
         return xp.empty(shape, x.dtype), xp.empty(shape, np.int64)
     return _max_with_places(xp, x, axes)
