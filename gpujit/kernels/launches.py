@@ -166,7 +166,8 @@ class DeviceStep:
 
     ``scratch``: bytes of memory of its own. ``checks``: the message of each int32 flag that a kernel sets when its
     check fails. ``overwrites[k]``: operands that result k may be written over. ``constants``: arrays (weights in other
-    layouts) that follow the results in the numbering, and go to the device once.
+    layouts) that follow the results in the numbering, and go to the device once. Calls in the range ``restates`` only
+    copy the first operand to the first result: they are left out where that is written over it.
     """
 
     calls: tuple[Call, ...]
@@ -174,3 +175,4 @@ class DeviceStep:
     checks: tuple[str, ...] = ()
     overwrites: tuple[tuple[int, ...], ...] = ()
     constants: tuple[np.ndarray, ...] = ()
+    restates: tuple[int, int] = (0, 0)

@@ -47,6 +47,10 @@ class OutOfMemory(Exception):
         super().__init__(f"{nbytes} bytes")
 
 
+class SharedMemory(Exception):
+    """An attribute that a plan writes on the device shares memory with another tensor: this call is not the plan's."""
+
+
 class Memory(Protocol):
     """Device memory, given back when nobody holds this any more."""
 

@@ -71,6 +71,11 @@ class Resident:
             self.device.upload(self.address, found, stream)
             self.device.synchronise(stream)
 
+    def written(self, stream: Handle) -> None:
+        """A stream wrote it, without anybody waiting for that."""
+        self._copies.clear()
+        self.stream = stream
+
     def share(self) -> None:
         """Callers get arrays of it from now on."""
         self.is_shared = True
@@ -155,6 +160,26 @@ def settle(device: GpuDevice, places: Iterable[tuple[ScriptObject, int]]) -> Non
         # A program may have replaced it meanwhile.
         if owner.slots[slot] is x:
             owner.slots[slot] = tensor
+
+
+def residents_of(root: ScriptObject) -> list[Resident]:
+    """The memory of all attributes of an object, and of those below it."""
+    found = {
+        id(x.owner): x.owner
+        for o in reachable([root])
+        for x in o.slots
+        if type(x) is DeviceTensor and type(x.owner) is Resident
+    }
+    return list(found.values())
+
+
+def within(x: DeviceTensor, residents: Sequence[Resident]) -> DeviceTensor | None:
+    """A caller's tensor as one in the memory of attributes; None when it is not there."""
+    low, high = _bounds(x, x.address)
+    for each in residents:
+        if low < high and each.address <= low and high <= each.address + each.nbytes:
+            return replace(x, owner=each)
+    return None
 
 
 class _Mirror:

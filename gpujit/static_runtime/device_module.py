@@ -196,6 +196,11 @@ class DeviceGraph:
             "far",
         ]
         lines += [f"no graph: {reason} ({count} times)" for reason, count in stats.fallbacks.items()]
+        if stats.shared:
+            lines.append(
+                f"{stats.shared} calls ran on the host: an attribute that is written shares memory with another tensor "
+                "or does not lie together"
+            )
         lines += [line(t.name, t.reason, t.node, t.label) for t in self.tiers(reasons)]
         return "\n".join(lines)
 

@@ -22,6 +22,7 @@ from gpujit.runtime.device import (
     GpuDevice,
     Handle,
     Memory,
+    SharedMemory,
     allocate,
     contiguous,
     contiguous_copy,
@@ -59,7 +60,8 @@ class DeviceStats:
     """What all runtimes of a plan did.
 
     ``launched``: runs of steps put on a stream call by call; ``captures`` and ``replays`` of graphs; ``fallbacks``: why
-    graphs could not be had, and how often; bytes copied between host and device besides inputs and results.
+    graphs could not be had, and how often; bytes copied between host and device besides inputs and results; ``shared``:
+    calls left to the host, as an attribute that is written had memory in common with another tensor.
     """
 
     launched: int = 0
@@ -68,6 +70,7 @@ class DeviceStats:
     fallbacks: Counter[str] = field(default_factory=Counter)
     to_host: int = 0
     to_device: int = 0
+    shared: int = 0
 
 
 class DeviceArena:
@@ -129,6 +132,10 @@ class DeviceArena:
         ``code``: this runtime's, with the times of its instructions taken down.
         """
         device = self.device
+        apart = self.plan.apart
+        if apart is not None and not apart.holds(values):
+            self.stats.shared += 1
+            raise SharedMemory
         stream = device.stream()
         if stream != self.stream:
             device.follow(stream, self.stream)

@@ -12,6 +12,7 @@ from gpujit.ir.graph import Node
 from gpujit.ir.values import DeviceTensor
 from gpujit.kernels.launches import FLAGS, SCRATCH
 from gpujit.runtime.device import ALIGN, Call, Handle, bound, new_tensor, to_host
+from gpujit.runtime.device_attributes import Resident
 from gpujit.runtime.explain import label_of
 from gpujit.static_runtime.device_build import DeviceSegment, Kept, PlannedStep
 from gpujit.static_runtime.device_libraries import is_by_library
@@ -171,9 +172,11 @@ class SegmentRun:
         if self._has_checks:
             runtime.flags = None
         for k in self._written:
-            place = self._given[k]
-            assert place is not None
-            self._send_back(arrays[k], place, stream)
+            place, x = self._given[k] or self._bound_to[k], arrays[k]
+            if place is not x:
+                self._send_back(x, place, stream)
+            if isinstance(x, DeviceTensor) and type(x.owner) is Resident:
+                x.owner.written(stream)
         results = []
         for place in self._made:
             y = new_tensor(device, place.shape, place.dtype)

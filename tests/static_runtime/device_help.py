@@ -46,9 +46,10 @@ def graph_of(name: str, arguments: list[Any], constants: Collection[int] = ()) -
             inputs.append(graph.constant(x, T.TensorType(code_of(x.dtype), x.shape)))
         elif isinstance(x, np.ndarray):
             inputs.append(add(x))
-        elif isinstance(x, list) and x and isinstance(x[0], np.ndarray):
-            items = Node("prim::ListConstruct", [add(y) for y in x])
-            items.add_output(T.ListType(T.TENSOR))
+        elif isinstance(x, list) and any(isinstance(y, np.ndarray) for y in x):
+            has_none = any(y is None for y in x)
+            items = Node("prim::ListConstruct", [graph.constant(None, T.NONE) if y is None else add(y) for y in x])
+            items.add_output(T.ListType(T.OptionalType(T.TENSOR) if has_none else T.TENSOR))
             graph.block.append(items)
             inputs.append(items.output)
         else:
