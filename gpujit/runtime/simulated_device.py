@@ -185,14 +185,15 @@ def do_work(work: Convolution | Attention, arrays: Sequence[np.ndarray]) -> None
     if isinstance(work, Convolution):
         op = table.by_full_name(f"aten::conv{len(work.stride)}d")
         assert op is not None
-        x, weight, bias = (*operands, None)[:3]
+        x, weight, bias = operands[0], operands[1], operands[2] if work.has_bias else None
         around = [(0, 0), (0, 0), *zip(work.before, work.after, strict=True)]
         numbers = [list(work.stride), [0] * len(work.stride), list(work.dilation), work.groups]
         out[...] = op.kernel(np)(np.pad(x, around), weight, None if bias is None else bias.ravel(), *numbers)
         return
     op = table.by_full_name("aten::scaled_dot_product_attention")
     assert op is not None
-    q, k, v, added = (*operands, None)[:4]
+    q, k, v = operands[:3]
+    added = None if work.bias is None else operands[3]
     out[...] = op.kernel(np)(q, k, v, added, 0.0, work.is_causal, work.scale, q.shape[1] != k.shape[1])
 
 
