@@ -218,9 +218,11 @@ class ScriptModule(Scripted):
     def _read(self, name: str) -> Any:
         return wrap(self._program.read(self._object, self._object.type.slot_of[name]), self._program)
 
-    def _load_from_state_dict(self, *args: Any) -> None:
-        self._program.bring_back()
-        super()._load_from_state_dict(*args)
+    def _on_host(self, value: Any) -> Any:
+        return self._program.fetched(value)
+
+    def _fill(self, array: Any, numbers: np.ndarray) -> None:
+        self._program.fill(array, numbers)
 
     def _replace_arrays(self, fn: Callable[[Any], Any]) -> None:
         self._program.bring_back()

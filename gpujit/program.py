@@ -13,7 +13,7 @@ import numpy as np
 
 from gpujit.ir.module import Function
 from gpujit.ir.values import DeviceTensor, ScriptObject
-from gpujit.runtime.device import GpuDevice
+from gpujit.runtime.device import GpuDevice, to_device, to_host
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import put, targets_of
 from gpujit.runtime.stats import PlanStats
@@ -151,6 +151,29 @@ class Program:
             device, tensor = tensor.owner.device, replace(tensor, owner=tensor.owner.memory)
         assert device is not None
         return device.array(tensor)
+
+    def fetched(self, value: Any) -> Any:
+        """A caller's value, as a host array when it is one on the device. Raises DeviceError for arrays on another."""
+        if self.device is None or isinstance(value, np.ndarray):
+            return value
+        tensor = self.device.tensor(value)
+        if tensor is None:
+            return value
+        with self.device.here():
+            return to_host(self.device, tensor, self.device.stream())
+
+    def fill(self, array: Any, numbers: np.ndarray) -> None:
+        """Copy numbers into an array, of their shape and dtype, that ``read`` gave."""
+        if isinstance(array, np.ndarray) or self.device is None:
+            array[...] = numbers
+            return
+        with self.device.here():
+            device, stream = self.device, self.device.stream()
+            tensor = device.tensor(array)
+            if tensor is not None and tensor.nbytes:
+                device.copy(tensor, to_device(device, numbers, stream), stream)
+                # Plans on other streams read it, too.
+                device.synchronise(stream)
 
     def optimise(self, make: Callable[[Function], Any]) -> None:
         """Run functions with what ``make`` makes for each from now on."""

@@ -91,6 +91,8 @@ class CupyDevice:
         with self._device:
             try:
                 yield
+            except cupy.cuda.memory.OutOfMemoryError as fault:
+                raise _no_memory(self.name, fault) from None
             except Exception as fault:
                 if not isinstance(fault, _CudaError) and type(fault).__name__ not in _NAMES:
                     raise
@@ -365,8 +367,20 @@ def _address(place: Address, at: At) -> int:
     return at(place.array) + place.offset
 
 
+def _no_memory(name: str, fault: Exception) -> DeviceError:
+    """The error for memory that CUDA and its libraries wanted themselves."""
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return DeviceError(
+        f"there is no memory on {name}: {fault}; {int(free):,} of {int(total):,} bytes are free. Free arrays, use a "
+        "smaller batch, or run on device='cpu'",
+        code="device-memory",
+    )
+
+
 def _error(name: str, fault: Exception) -> DeviceError:
     text = str(fault).splitlines()[0] if str(fault) else type(fault).__name__
+    if "MemoryAllocation" in text or "OUT_OF_MEMORY" in text:
+        return _no_memory(name, fault)
     if "InvalidResourceHandle" in text or "INVALID_HANDLE" in text or "ContextIsDestroyed" in text:
         return DeviceError(f"{name}: the current stream was destroyed, or belongs to another device ({text})")
     return DeviceError(f"{name}: {text}")

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -163,6 +163,13 @@ def require_process(device: GpuDevice) -> None:
             f"{device.name} was opened by process {device.pid}, and CUDA does not work in processes forked from it; "
             "start workers with multiprocessing's 'spawn', or load the module after the fork"
         )
+
+
+def raise_ours(device: GpuDevice, fault: Exception) -> NoReturn:
+    """Raise a fault of CUDA's as a DeviceError, and any other as it is. The interpreter, through which it comes, knows
+    no faults of a device; entering ``here`` before there is one would cost each run some time."""
+    with device.here():
+        raise fault
 
 
 def no_memory(device: GpuDevice, fault: OutOfMemory, what: str) -> DeviceError:

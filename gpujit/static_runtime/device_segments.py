@@ -11,7 +11,7 @@ import numpy as np
 from gpujit.ir.graph import Node
 from gpujit.ir.values import DeviceTensor
 from gpujit.kernels.launches import FLAGS, SCRATCH
-from gpujit.runtime.device import ALIGN, Call, Handle, bound, new_tensor, to_host
+from gpujit.runtime.device import ALIGN, Call, Handle, bound, new_tensor, raise_ours, to_host
 from gpujit.runtime.device_attributes import Resident
 from gpujit.runtime.explain import label_of
 from gpujit.static_runtime.device_build import DeviceSegment, Kept, PlannedStep
@@ -114,23 +114,29 @@ class SegmentRun:
 
     def __call__(self, *arrays: Any) -> Any:
         stream = self._runtime.stream
-        self._take(arrays, stream)
-        self._run(stream)
-        return self._give(arrays, stream)
+        try:
+            self._take(arrays, stream)
+            self._run(stream)
+            return self._give(arrays, stream)
+        except Exception as fault:
+            raise_ours(self._device, fault)
 
     def timed(self, lap: Lap, *arrays: Any) -> Any:
         """The same, call by call, with the times of copies and of each step taken down."""
         stream = self._runtime.stream
-        self._take(arrays, stream)
-        lap.mark(None)
-        for position, calls in self._steps:
-            for call in calls:
-                call(stream)
-            lap.mark(position)
-        self._stats.launched += 1
-        result = self._give(arrays, stream)
-        lap.mark(None)
-        return result
+        try:
+            self._take(arrays, stream)
+            lap.mark(None)
+            for position, calls in self._steps:
+                for call in calls:
+                    call(stream)
+                lap.mark(position)
+            self._stats.launched += 1
+            result = self._give(arrays, stream)
+            lap.mark(None)
+            return result
+        except Exception as fault:
+            raise_ours(self._device, fault)
 
     def _take(self, arrays: Sequence[Any], stream: Handle) -> None:
         """Have what is given at its place."""
@@ -173,12 +179,14 @@ class SegmentRun:
             runtime.flags = None
         for k in self._written:
             place, x = self._given[k] or self._bound_to[k], arrays[k]
+            runtime.changes(place)
             if place is not x:
                 self._send_back(x, place, stream)
             if isinstance(x, DeviceTensor) and type(x.owner) is Resident:
                 x.owner.written(stream)
         results = []
         for place in self._made:
+            runtime.changes(place)
             y = new_tensor(device, place.shape, place.dtype)
             if place.nbytes:
                 device.copy(y, place, stream)
@@ -196,10 +204,10 @@ class SegmentRun:
             return
         if isinstance(x, DeviceTensor):
             if x.address != place.address:
+                self._runtime.changes(place)
                 self._device.copy(place, x, stream)
         else:
-            self._stats.to_device += place.nbytes
-            self._device.upload(place.address, np.ascontiguousarray(x), stream)
+            self._stats.to_device += self._runtime.upload(place, x)
         self._runtime.holds[place.address] = x
 
     def _send_back(self, x: Any, place: DeviceTensor, stream: Handle) -> None:
