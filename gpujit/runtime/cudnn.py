@@ -6,6 +6,7 @@ has is taken: the front end offers kernels that it compiles with other packages 
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,8 +23,44 @@ _AVOIDED = ("NONDETERMINISTIC", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD"
 _ROUNDING = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS")
 # Bytes that a plan may work in: runtimes keep them.
 MOST_ROOM = 256 << 20
+# The oldest versions that are taken: of the front end the first that was tried, of the library the first for CUDA 13.
+LEAST_FRONT_END, LEAST_LIBRARY = (1, 32), (9, 12)
 # Letters of a library's message that are worth showing.
 _SHOWN = 160
+_INSTALL = "pip install -U 'gpujit[cudnn]'"
+
+
+def open_plans(cudnn: Any, driver: str) -> Plans | str:
+    """What has plans on the current device, or why there are none.
+
+    Args:
+        cudnn: the front end's module.
+        driver: the device and its driver, for people.
+    """
+    front_end = str(getattr(cudnn, "__version__", "0"))
+    if _numbers(front_end) < LEAST_FRONT_END:
+        return f"cuDNN's front end {front_end} is older than {_dotted(LEAST_FRONT_END)}: {_INSTALL}"
+    try:
+        number = int(cudnn.backend_version())
+    except Exception as fault:
+        return f"cuDNN itself is not found ({short(fault)}): {_INSTALL}"
+    # From version 9 on two digits each for the minor one and the patch.
+    library = (number // 10000, number // 100 % 100) if number >= 90000 else (number // 1000, number // 100 % 10)
+    if library < LEAST_LIBRARY:
+        return f"cuDNN {_dotted(library)} is older than {_dotted(LEAST_LIBRARY)}: {_INSTALL}"
+    try:
+        return Plans(cudnn, cudnn.create_handle())
+    except Exception as fault:
+        return f"cuDNN {_dotted(library)} does not work on {driver}; is the driver too old for it? ({short(fault)})"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Major and minor version."""
+    return tuple(int(n) for n in re.findall(r"\d+", version)[:2])
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 class Plan:
@@ -36,6 +73,8 @@ class Plan:
 class Plans:
     """Makes plans on one device, and keeps them. Threads may call it at the same time.
 
+    A handle goes with one stream at a time, so that calls are put on streams one behind the other.
+
     Args:
         cudnn: the front end's module.
         handle: cuDNN's handle, of the device that is current when it is made; None to plan without a device.
@@ -46,7 +85,6 @@ class Plans:
         self.cudnn, self.handle = cudnn, handle
         self._options = options if handle is None else {"handle": handle, **options}
         self._found: dict[Convolution | Attention, Plan | str] = {}
-        # A handle goes with one stream at a time.
         self._lock = threading.RLock()
 
     def found(self, work: Convolution | Attention) -> Plan | str:

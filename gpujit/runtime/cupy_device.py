@@ -25,7 +25,7 @@ from gpujit.kernels.cuda_launch import BLOCKS_EACH
 from gpujit.kernels.cuda_tile import limits_of
 from gpujit.kernels.launches import Address, Attention, Convolution, DeviceKernel, Gemm, Launch, LibraryCall, Matrix
 from gpujit.runtime.cublas import Products
-from gpujit.runtime.cudnn import Plan, Plans, short
+from gpujit.runtime.cudnn import Plan, Plans, open_plans, short
 from gpujit.runtime.device import At, Call, Handle, OutOfMemory
 from gpujit.support.config import config
 from gpujit.support.errors import DeviceError, InternalError
@@ -281,7 +281,7 @@ class CupyDevice:
     def _cudnn(self) -> Plans | str:
         with self._lock:
             if self._plans is None:
-                self._plans = _plans()
+                self._plans = _plans(self.description)
             return self._plans
 
     # Streams and graphs
@@ -351,16 +351,15 @@ def _products() -> tuple[Products | None, str]:
         return None, f"{reason}: cuBLASLt is not to be had ({type(fault).__name__}: {fault})"
 
 
-def _plans() -> Plans | str:
+def _plans(description: str) -> Plans | str:
     """What has plans of cuDNN on the current device, or why there are none."""
     if util.find_spec("cudnn") is None:
         return "cuDNN's front end is not installed: pip install 'gpujit[cudnn]'"
     try:
         cudnn = importlib.import_module("cudnn")
-        return Plans(cudnn, cudnn.create_handle())
     except Exception as fault:
-        # The front end is there without the library, or with one that does not go with the driver.
-        return f"cuDNN is not to be had ({type(fault).__name__}: {short(fault)})"
+        return f"cuDNN's front end cannot be imported ({type(fault).__name__}: {short(fault)})"
+    return open_plans(cudnn, description)
 
 
 def _address(place: Address, at: At) -> int:
