@@ -9,12 +9,13 @@ import pytest
 
 import gpujit
 from gpujit import nn
-from gpujit.ir.dtypes import BFLOAT16, FLOAT16
+from gpujit.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from gpujit.kernels.launches import Attention, Convolution, DeviceStep, LibraryCall
 from gpujit.modules import ScriptModule
 from gpujit.static_runtime.device_libraries import Asked
 from gpujit.support.config import config
 from gpujit.support.errors import DeviceError
+from tests.gpu.test_libraries import CASES, function
 from tests.runtime.recording_device import CAPTURING, DEFAULT_STREAM, DeviceArray, RecordingDevice
 from tests.static_runtime.device_help import TOLERANCE, calls, check, turned
 from tests.static_runtime.device_models import numbers, scripted
@@ -283,3 +284,20 @@ def test_attentions_that_a_library_does_not_do(
     step = check(ATTENTION, [*sides, *more], constants, asked=library)
     assert "c" not in calls(step) and reason in library.refusal
     assert len(seen) == (reason == "no engine")
+
+
+# --------------------------------------------------------------------------- the cases that a card runs (ci/gpu.sh)
+
+# Attention of float32 is not the library's, and threads of own kernels wait for each other, which they cannot here.
+BY_LIBRARY = [(n, d) for n, (*_, dtypes) in CASES.items() for d in dtypes if not ("attention" in n and d == FLOAT32)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), BY_LIBRARY, ids=str)
+def test_cases_of_the_script_for_a_card(name: str, dtype: np.dtype, device: RecordingDevice) -> None:
+    module, inputs = function(name, dtype)
+    want = module(*inputs)
+    module._program.place(device)
+    fast = gpujit.optimize_for_inference(module)
+    for _ in range(3):
+        assert_close(fast(*inputs), want)
+    assert "library" in device.kinds() and "device library" in fast.explain()
