@@ -29,6 +29,7 @@ PROBE = Convolution((1, 4, 6, 6), (4, 4, 3, 3), (1, 4, 4, 4), False, (1, 1), (0,
 Q, K = (2, 4, 40, 64), (2, 4, 56, 64)
 # The function's body, the shapes of what it takes, and its dtypes.
 CASES: dict[str, tuple[str, list[tuple[int, ...]], tuple[np.dtype, ...]]] = {
+    "conv1d, tiny": ("torch.conv1d(x, y, z)", [(1, 2, 6), (2, 2, 3), (2,)], (FLOAT32,)),
     "conv1d": ("torch.conv1d(x, y, z)", [(2, 8, 40), (16, 8, 3), (16,)], (FLOAT32, FLOAT16)),
     "conv2d": (
         "torch.conv2d(x, y, z, [2, 1], [1, 0])",
@@ -59,7 +60,7 @@ CASES: dict[str, tuple[str, list[tuple[int, ...]], tuple[np.dtype, ...]]] = {
     ),
     "attention, wide heads": ("F(x, y, z)", [(1, 2, 24, 128), (1, 2, 24, 128), (1, 2, 24, 128)], (FLOAT16,)),
 }
-IN_THE_SIMULATOR = ("conv1d",)
+IN_THE_SIMULATOR = ("conv1d, tiny",)
 NUMBERED = [
     (name, dtype)
     for name, (_, _, dtypes) in CASES.items()
