@@ -149,12 +149,13 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """What a device's library does on arrays, which are those that ``work.layouts`` tells of. It works in memory of the
-    step's own."""
+    """What a device's library does on arrays, which are those that ``work.layouts`` tells of. It works in ``room``
+    bytes of the step's own memory."""
 
     work: Convolution | Attention
     arrays: tuple[Address, ...]
     workspace: Address
+    room: int
 
 
 Call = Launch | Gemm | LibraryCall

@@ -21,8 +21,8 @@ _TYPES = {FLOAT32: "FLOAT", FLOAT64: "DOUBLE", FLOAT16: "HALF", BFLOAT16: "BFLOA
 _AVOIDED = ("NONDETERMINISTIC", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD")
 # Kernels that round float32 numbers.
 _ROUNDING = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS")
-# Bytes that a plan may work in: runtimes keep them.
-MOST_ROOM = 256 << 20
+# Bytes that a plan may work in: runtimes keep them; and how many plans are kept for work to come.
+MOST_ROOM, MOST_PLANS = 256 << 20, 1024
 # The oldest versions that are taken: of the front end the first that was tried, of the library the first for CUDA 13.
 LEAST_FRONT_END, LEAST_LIBRARY = (1, 32), (9, 12)
 # Letters of a library's message that are worth showing.
@@ -97,7 +97,12 @@ class Plans:
                 except Exception as fault:
                     # A graph that the library refuses, or an installation that does not work: there are other ways.
                     found = f"cuDNN does not do it: {short(fault)}"
-                self._found[work] = found
+                if len(self._found) >= MOST_PLANS:
+                    del self._found[next(iter(self._found))]
+            else:
+                # Work that was asked for lately is forgotten last.
+                del self._found[work]
+            self._found[work] = found
             return found
 
     def call(self, call: LibraryCall, at: Callable[[int], int]) -> Callable[[int], None]:
@@ -105,6 +110,9 @@ class Plans:
         plan = self.found(call.work)
         if isinstance(plan, str):
             raise DeviceError(plan)
+        if plan.room > call.room:
+            # One that was made anew.
+            raise DeviceError(f"cuDNN wants {plan.room:,} bytes to work in, where it said {call.room:,} before")
         arrays = {uid: at(x.array) + x.offset for uid, x in zip(plan.uids, call.arrays, strict=True)}
         workspace = at(call.workspace.array) + call.workspace.offset
 

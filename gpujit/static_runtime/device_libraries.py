@@ -39,7 +39,7 @@ class Asked:
 
 def add_call(build: StepBuilder, work: Convolution | Attention, arrays: Sequence[Address], room: int) -> None:
     """A library's call, which works in the step's own memory."""
-    build.add(LibraryCall(work, tuple(arrays), build.scratch(room)))
+    build.add(LibraryCall(work, tuple(arrays), build.scratch(room), room))
 
 
 def is_by_library(step: DeviceStep) -> bool:

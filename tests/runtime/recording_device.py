@@ -160,6 +160,7 @@ class RecordingDevice(HostBacked):
 
     def library(self, call: LibraryCall, at: At) -> Call:
         assert isinstance(self.library_room, int), "a library is called that has said that it does not do it"
+        assert call.room == self.library_room
         workspace = at(call.workspace.array) + call.workspace.offset
         memory, start = self.memory_at(workspace)
         assert start + self.library_room <= len(memory) and workspace % 16 == 0

@@ -19,6 +19,7 @@ from gpujit import nn
 from gpujit.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from gpujit.kernels.launches import Address, Attention, Convolution, Layout, LibraryCall
 from gpujit.ops import table
+from gpujit.runtime import cudnn as implementation
 from gpujit.runtime.cudnn import MOST_ROOM, Plan, Plans, open_plans
 from gpujit.runtime.simulated_device import HostBacked
 from gpujit.support.errors import DeviceError
@@ -81,7 +82,7 @@ def done(cudnn: FrontEnd, plans: Plans, work: Convolution | Attention, stream: i
         views.append(np.lib.stride_tricks.as_strided(whole, x.shape, [s * size for s in x.steps]))
         views[-1][...] = numbers(*x.shape, seed=k) if k < len(work.layouts) - 1 else 7
     held.append(memory.allocate(plan.room + 1))
-    call = LibraryCall(work, tuple(Address(k) for k in range(len(views))), Address(len(views)))
+    call = LibraryCall(work, tuple(Address(k) for k in range(len(views))), Address(len(views)), plan.room)
     plans.call(call, lambda number: held[number].address)(stream)
     assert cudnn.log[-1][0] == stream
     return views[-1], views[:-1]
@@ -191,7 +192,7 @@ def test_why_there_is_no_plan(cudnn: FrontEnd) -> None:
     cudnn.offered = [Offered(engine="python")]
     assert plans.found(convolution(rank=1)) == "cuDNN does not do it: it has no kernel for it"
     with pytest.raises(DeviceError, match="it has no kernel for it"):
-        plans.call(LibraryCall(convolution(rank=1), (), Address(0)), lambda number: 0)
+        plans.call(LibraryCall(convolution(rank=1), (), Address(0), 0), lambda number: 0)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +213,22 @@ def test_installations_that_do_not_do(cudnn: FrontEnd, facts: dict[str, Any], re
     found = open_plans(cudnn, "a card")
     assert isinstance(found, str)
     assert re.match(reason, found), found
+
+
+def test_only_so_many_plans_are_kept(cudnn: FrontEnd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implementation, "MOST_PLANS", 2)
+    plans = plans_of(cudnn)
+    one, two, three = (convolution(stride=n) for n in (1, 2, 3))
+    first = plans.found(one)
+    plans.found(two)
+    assert plans.found(one) is first
+    plans.found(three)
+    assert plans.found(one) is first and len(cudnn.graphs) == 3
+    # Made anew, it may need more than there is room for.
+    cudnn.offered = [Offered(500)]
+    with pytest.raises(DeviceError, match="cuDNN wants 500 bytes to work in, where it said 0 before"):
+        plans.call(LibraryCall(two, (), Address(0), 0), lambda number: 0)
+    assert len(cudnn.graphs) == 4
 
 
 def test_a_call_that_fails(cudnn: FrontEnd) -> None:
