@@ -216,7 +216,7 @@ class Places:
 
     def _view(self, node: Node, op: Op) -> bool:
         base = self._places.get(node.inputs[0])
-        arguments = self._arguments(node)
+        arguments = self._arguments(node, op)
         if base is None or arguments is None or prod(base.shape) * base.dtype.itemsize > LARGEST:
             return False
         memory, x = stand_in(base.shape, base.strides, base.dtype)
@@ -282,17 +282,18 @@ class Places:
         writers = {w for v in (node.inputs[0], *node.outputs) for w in self._alias.writers(v)}
         return not writers <= self._apart
 
-    def _arguments(self, node: Node) -> list[Any] | None:
-        """What is behind the first argument; tensors, whose shape alone matters, are stand-ins."""
+    def _arguments(self, node: Node, op: Op) -> list[Any] | None:
+        """What is behind the first argument, with stand-ins for tensors whose shape alone matters; None where it is
+        not known."""
         found: list[Any] = []
-        for value in node.inputs[1:]:
+        for i, value in enumerate(node.inputs[1:], 1):
             if value.is_constant:
                 found.append(value.constant())
             elif value.node.kind == "prim::ListConstruct" and all(v.is_constant for v in value.node.inputs):
                 found.append([v.constant() for v in value.node.inputs])
             else:
                 facts = facts_of(value)
-                if facts is None:
+                if facts is None or not op.asks_for_shape(i):
                     return None
                 found.append(np.broadcast_to(np.zeros((), facts[1]), facts[0]))
         return found

@@ -69,6 +69,7 @@ def _beside(xp: Any, x: Array, other: Array) -> Array:
     "MemoryFormat? memory_format=None) -> Tensor(a)",
     type_rule=cast_as_type,
     scalar=by_element(element_bodies.cast_as),
+    asked_for_shape=("other",),
 )
 def to_other(xp: Any, x: Array, other: Array, non_blocking: bool, copy: bool, memory_format: int | None) -> Array:
     """The tensor with the dtype and on the device of ``other``; itself when nothing changes."""
