@@ -45,6 +45,7 @@ class DeviceExecutor(Executor):
     """
 
     on_cores = False
+    pipeline = "on_device"
 
     def __init__(
         self,

@@ -145,6 +145,8 @@ class Executor:
 
     # Whether plans run on a processor's cores.
     on_cores: ClassVar[bool] = True
+    # The passes that specialised graphs go through.
+    pipeline: ClassVar[str] = "specialised"
 
     def __init__(
         self,
@@ -405,7 +407,7 @@ class Executor:
         stage.note = "specialise"
         found = self.specialised_only(values)
         stage.note = "optimise"
-        pipeline.run(found.graph, "specialised")
+        pipeline.run(found.graph, self.pipeline)
         return found
 
     def _prepare(self, values: list[Any]) -> Plan:
