@@ -36,6 +36,8 @@ class Program:
         self.report: Any = None
         # Makes the executor of a function, when functions are specialised and fused; None when they are interpreted.
         self.optimised: Callable[[Function], Any] | None = None
+        # Optimises a copy of the module with the same options; None when functions are interpreted.
+        self.optimise_copy: Callable[[Any], Any] | None = None
         # Where functions run; None for the CPU. ``choice`` says why, when nobody asked for just that.
         self.device: GpuDevice | None = None
         self.choice = ""
@@ -68,7 +70,8 @@ class Program:
     def copy(self) -> Program:
         """The same for a copy of the modules, on the CPU."""
         made = Program(np)
-        made.loaded = self.loaded
+        made.loaded, made.report = self.loaded, self.report
+        made.lowerer.rules = self.lowerer.rules
         return made
 
     def note_call(self, owner: Any, function: Function) -> None:

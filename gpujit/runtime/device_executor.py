@@ -14,6 +14,7 @@ from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.module import Function
 from gpujit.ir.values import CPU, Device, DeviceTensor, ScriptObject, parse_device
 from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.autocast import settle_casts, with_casts
 from gpujit.passes.device import remap_devices, values_of
 from gpujit.passes.inline import inlined
 from gpujit.passes.nodes import constant_before, insert_op, replace_node
@@ -169,7 +170,7 @@ class DeviceExecutor(Executor):
 
     def _source_graph(self) -> Graph:
         if self._graph is None:
-            self._graph = on_one_device(inlined(self.function.graph), parse_device(self.device.name))
+            self._graph = on_one_device(inlined(with_casts(self.function.graph)), parse_device(self.device.name))
         return self._graph
 
     def _prepare(self, values: list[Any]) -> Plan:
@@ -222,6 +223,7 @@ def on_one_device(graph: Graph, place: Device) -> Graph:
     """A copy of a graph whose tensors all lie on one device: it is told so where it asks, and to operators, which the
     host runs as well, it is the CPU."""
     graph = graph.copy()
+    settle_casts(graph, place)
     remap_devices(graph, place)
     on_device(graph, str(place))
     for node in list(graph.all_nodes()):
