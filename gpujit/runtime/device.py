@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import numpy as np
 
 from gpujit.ir.values import Device, DeviceTensor, parse_device
+from gpujit.kernels.launches import Gemm, Launch
 from gpujit.support.errors import DeviceError
 
 if TYPE_CHECKING:
     from gpujit.kernels.cuda_tile import Limits
-    from gpujit.kernels.launches import Convolution, DeviceKernel, Gemm, Launch
+    from gpujit.kernels.launches import Attention, Convolution, DeviceKernel, LibraryCall
 
 log = logging.getLogger("gpujit.device")
 
@@ -67,7 +68,7 @@ class GpuDevice(Protocol):
 
     ``name``: as in ``cuda:0``. ``description``: the card and its driver, for people. ``pid``: the process whose device
     this is. ``limits``: what kernels may use. ``capture_refusal``: why work cannot be recorded as graphs; empty when it
-    can. ``has_convolution``: whether a library does convolutions. ``workspace``: bytes that calls of libraries work in.
+    can. ``workspace``: bytes that products work in.
     """
 
     name: str
@@ -75,7 +76,6 @@ class GpuDevice(Protocol):
     pid: int
     limits: Limits
     capture_refusal: str
-    has_convolution: bool
     workspace: int
 
     def here(self) -> AbstractContextManager[None]:
@@ -115,8 +115,11 @@ class GpuDevice(Protocol):
     def gemm(self, gemm: Gemm, at: At, workspace: int) -> Call:
         """A product of matrices, for which all is prepared now. Calls with one workspace do not run side by side."""
 
-    def convolution(self, convolution: Convolution, at: At, workspace: int) -> Call | None:
-        """A convolution, for which all is prepared now; None where no library has it."""
+    def room(self, work: Convolution | Attention) -> int | str:
+        """Bytes that a library needs to do this in, for which all is prepared now and kept; or why none does it."""
+
+    def library(self, call: LibraryCall, at: At) -> Call:
+        """A call of a library for work that ``room`` has found it to do. What is called raises DeviceError."""
 
     def stream(self) -> Handle:
         """The stream that the caller's work goes to now. Raises DeviceError when it was destroyed."""
@@ -144,6 +147,13 @@ class GpuDevice(Protocol):
 
     def replay(self, graph: Handle, stream: Handle) -> None:
         """Do a graph's work."""
+
+
+def bound(device: GpuDevice, call: Launch | Gemm | LibraryCall, at: At, workspace: int) -> Call:
+    """A call of a step with its addresses; products work in ``workspace``."""
+    if isinstance(call, Launch):
+        return device.launch(call, at)
+    return device.gemm(call, at, workspace) if isinstance(call, Gemm) else device.library(call, at)
 
 
 def require_process(device: GpuDevice) -> None:

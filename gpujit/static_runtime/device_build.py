@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpujit.ir.graph import Graph, Node, Value
-from gpujit.kernels.launches import Convolution, DeviceKernel, DeviceStep, Gemm, Launch
+from gpujit.kernels.launches import DeviceKernel, DeviceStep, Gemm, Launch
 from gpujit.passes.analysis.attributes import GET, SET
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.runtime import bytecode as bc
@@ -106,9 +106,10 @@ class DevicePlan:
     """Everything about one graph on one device that all its runtimes share.
 
     A runtime's memory is one block of ``size`` bytes: the arena, then the places of kept tensors, flags and scratch.
-    ``inputs`` are the graph's inputs with a place; ``host`` the nodes that run on the host, with the reason; ``labels``
-    say what steps do that are those of two nodes; ``values`` are those that lie in the arena; ``apart`` has the
-    attributes that are written, which must share no memory.
+    ``inputs`` are the graph's inputs with a place; ``host`` the nodes that run on the host, with the reason;
+    ``declined`` say why a library does not do a step that it might; ``labels`` what steps do that are those of two
+    nodes; ``values`` are those that lie in the arena; ``apart`` has the attributes that are written, which must share
+    no memory.
     """
 
     graph: Graph
@@ -126,6 +127,7 @@ class DevicePlan:
     names: dict[Value, str]
     steps: dict[Node, DeviceStep]
     host: dict[Node, str]
+    declined: dict[Node, str]
     labels: dict[Node, str]
     separate: int
     planned: int
@@ -140,8 +142,8 @@ class DevicePlan:
 
     @property
     def needs_workspace(self) -> bool:
-        """Whether a library is called."""
-        return any(isinstance(c, (Gemm, Convolution)) for step in self.steps.values() for c in step.calls)
+        """Whether there are products."""
+        return any(isinstance(c, Gemm) for step in self.steps.values() for c in step.calls)
 
 
 def build_device(decisions: DeviceDecisions) -> DevicePlan:
@@ -210,6 +212,7 @@ class _DeviceEmit(Emit):
             names=build.names,
             steps=self.device_steps,
             labels={n: _label(first, n) for first, n in build.ended_by.items()},
+            declined={n: r for n, r in build.declined.items() if n in self.device_steps},
             host={n: build.refusals.get(n, "") for n in nodes if build.kinds[n] == "interpreter"},
             separate=found.separate,
             planned=len(found.values),

@@ -25,6 +25,7 @@ from gpujit.runtime.explain import label_of
 from gpujit.runtime.lower import Lowerer
 from gpujit.static_runtime.carried import Carried
 from gpujit.static_runtime.decide import Decisions
+from gpujit.static_runtime.device_libraries import Asked, Room, is_by_library
 from gpujit.static_runtime.device_makers import device_step
 from gpujit.static_runtime.device_tiles import converts, copy_step, group_step
 from gpujit.static_runtime.device_writes import put_step, why_not, write_out_puts
@@ -37,10 +38,11 @@ from gpujit.support.errors import DeviceError
 
 
 class DeviceDecisions(Decisions):
-    """What becomes of each node of a copy of a graph; ``refusals`` say why nodes have no step on the device.
+    """What becomes of each node of a copy of a graph; ``refusals`` say why nodes have no step on the device, and
+    ``declined`` why those that have one are not done by a library.
 
     Args:
-        has_convolution: whether the device has a library for convolutions.
+        room: what the device's library for convolutions and attention answers; None where there is none to ask.
         refused: kernels that cannot be compiled.
     Raises DeviceError when the graph writes into its inputs.
     """
@@ -53,11 +55,12 @@ class DeviceDecisions(Decisions):
         programs: Mapping[Node, Lowered],
         lowerer: Lowerer,
         options: Options,
-        has_convolution: bool = False,
+        room: Room | None = None,
         refused: Collection[DeviceKernel] = (),
     ) -> None:
         self.refusals: dict[Node, str] = {}
-        self.has_convolution, self.refused = has_convolution, refused
+        self.declined: dict[Node, str] = {}
+        self.room, self.refused = room, refused
         # Nodes that are done in the step of another one.
         self.ended_by: dict[Node, Node] = {}
         super().__init__(source, programs, lowerer, {}, options, None)
@@ -113,13 +116,16 @@ class DeviceDecisions(Decisions):
                 continue
             first = read.root.node
             place = self.joined(first, node, read)
-            if place is None or not isinstance(self.natives[first], DeviceStep):
+            step = self.natives[first]
+            if place is None or not isinstance(step, DeviceStep) or is_by_library(step):
                 continue
-            made = device_step(first, self.places.of, place, Ending("relu"), self.has_convolution)
+            made = device_step(first, self.places.of, place, Ending("relu"))
             if made is None or self.placed(made[1]) is None or not self.is_to_be_had(made[0]):
                 continue
             self.natives[node], self.operands[node] = made
             self.ended_by[first] = node
+            if first in self.declined:
+                self.declined[node] = self.declined.pop(first)
             del self.natives[first], self.operands[first]
         self.order = [n for n in self.order if n not in self.ended_by]
         self.position = {n: i for i, n in enumerate(self.order)}
@@ -257,14 +263,17 @@ class DeviceDecisions(Decisions):
             return "its result may share an operand's memory"
         if "fuser" in config.disable:
             return "the switch 'disable' turns kernels off"
+        asked = None if self.room is None else Asked(self.room)
         try:
-            found = device_step(node, self.places.of, result, has_convolution=self.has_convolution)
+            found = device_step(node, self.places.of, result, asked=asked)
         except TileError as fault:
             return str(fault)
         if found is None or self.placed(found[1]) is None:
             operands = ", ".join(str(v.type) for v in node.inputs if facts_of(v) is not None)
             return f"no kernel takes it for {operands or 'no operands'}"
         self.operands[node] = found[1]
+        if asked is not None and asked.refusal:
+            self.declined[node] = asked.refusal
         return found[0]
 
 

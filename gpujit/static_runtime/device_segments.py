@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import proxy
 
 import numpy as np
 
+from gpujit.ir.graph import Node
 from gpujit.ir.values import DeviceTensor
-from gpujit.kernels.launches import FLAGS, SCRATCH, Convolution, Gemm, Launch
-from gpujit.runtime.device import ALIGN, Call, GpuDevice, Handle, new_tensor, raise_ours, to_host
+from gpujit.kernels.launches import FLAGS, SCRATCH
+from gpujit.runtime.device import ALIGN, Call, Handle, bound, new_tensor, raise_ours, to_host
 from gpujit.runtime.device_attributes import Resident
+from gpujit.runtime.explain import label_of
 from gpujit.static_runtime.device_build import DeviceSegment, Kept, PlannedStep
+from gpujit.static_runtime.device_libraries import is_by_library
 from gpujit.support.config import config
 from gpujit.support.errors import DeviceError, InternalError
 
@@ -30,6 +33,19 @@ def _is_in_place(x: Any, planned: Kept) -> bool:
     if type(x) is not DeviceTensor or (x.shape, x.dtype) != (planned.shape, planned.dtype):
         return False
     return x.is_contiguous and x.address % ALIGN == 0
+
+
+def _named(call: Call, node: Node) -> Call:
+    """A call whose faults say which node it is a part of: many have one place in the program."""
+    place = "" if node.source is None else f" at {node.source}"
+
+    def put(stream: Handle) -> None:
+        try:
+            call(stream)
+        except DeviceError as fault:
+            raise DeviceError(f"{label_of(node)}{place}: {fault.message}", code=fault.code) from None
+
+    return put
 
 
 class Lap(Protocol):
@@ -93,18 +109,8 @@ class SegmentRun:
             return roots[number]
 
         workspace = 0 if runtime.workspace is None else runtime.workspace.address
-        return [self._call(call, at, runtime.device, workspace) for call in step.calls]
-
-    @staticmethod
-    def _call(call: Launch | Gemm | Convolution, at: Callable[[int], int], device: GpuDevice, workspace: int) -> Call:
-        if isinstance(call, Launch):
-            return device.launch(call, at)
-        if isinstance(call, Gemm):
-            return device.gemm(call, at, workspace)
-        found = device.convolution(call, at, workspace)
-        if found is None:
-            raise InternalError(f"{device.name} has no library for the convolution of {call.x_shape}")
-        return found
+        calls = (bound(runtime.device, call, at, workspace) for call in step.calls)
+        return [_named(c, planned.node) if is_by_library(step) else c for c in calls]
 
     def __call__(self, *arrays: Any) -> Any:
         stream = self._runtime.stream

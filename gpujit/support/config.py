@@ -80,7 +80,7 @@ class Settings:
     disable: tuple[str, ...] = _switch(
         "GPUJIT_DISABLE",
         (),
-        "parts to turn off, by name: fuser, static, workers, graphs (on a GPU), compile (kernels that are new)",
+        "parts to turn off, by name: fuser, static, workers, compile (kernels that are new), graphs, cudnn (on a GPU)",
         _names,
     )
     autotune: bool = _switch(
