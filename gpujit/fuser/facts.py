@@ -61,6 +61,11 @@ class Fact:
         return self.view is not None and len(self.view[1]) == 1 and self.view[1][0].is_bijective
 
     @cached_property
+    def is_reshape(self) -> bool:
+        """Whether it is a view of the same elements in the same order, of another shape."""
+        return self.view is not None and all(g.is_reshape for g in self.view[1])
+
+    @cached_property
     def move(self) -> Move | None:
         """How it copies elements, for an operator that does."""
         return None if self.functional is None else MOVES.get(self.functional.full_name)

@@ -31,6 +31,9 @@ _ROUNDS = 4
 # At how many places each node is evaluated at most, on average. What reads an operand at two places doubles all that
 # is under it: a chain of such nodes would be a program too large to compile.
 PLACES = 8
+# How many divisions may be needed to find a place. Each reshape that a place goes through divides what those before it
+# came to, several times.
+DIVISIONS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,8 @@ class _Lowering(Pull):
 
     def pull(self, value: Value, at: Coords, mask: Expr | None) -> Expr:
         at = tuple([simplified(c, self.space.sizes) for c in at])
+        if any(c.divisions > DIVISIONS for c in at):
+            raise NotFused(f"places would take more than {DIVISIONS} divisions to find")
         key = (value, at, mask)
         found = self._done.get(key)
         if found is None:

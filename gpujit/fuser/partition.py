@@ -35,6 +35,8 @@ from gpujit.passes.analysis.effects import is_pure
 _ROUNDS = 3
 # How many units of one shape a small one is tried with.
 _NEIGHBOURS = 4
+# How many reshapes, one after the other, hardly ever make places long to find.
+_RESHAPES = 4
 CIRCLE = "a value leaves the group and comes back into it"
 
 
@@ -298,8 +300,12 @@ class _Partitioner:
         facts = list(map(self.facts.of, nodes))
         moves = any(f.move is not None or (f.view is not None and not f.keeps_all) for f in facts)
         try:
-            if (moves and any(f.reduces for f in facts)) or self.ways_read(together, outputs) > PLACES:
-                # Where rows are read, and at how many places anything is, shows when it is all pulled.
+            if (
+                (moves and any(f.reduces for f in facts))
+                or self.ways_read(together, outputs) > PLACES
+                or self.reshapes(together) > _RESHAPES
+            ):
+                # Where rows are read, at how many places anything is, and how they are found, shows when all is pulled.
                 require_places(nodes, outputs, self.facts)
             else:
                 Space(nodes, outputs, self.facts)
@@ -323,6 +329,21 @@ class _Partitioner:
                     count[read.value] = count.get(read.value, 0) + 2
         inside = set(nodes)
         return prod(len(ways.get(v, ())) + count.get(v, 0) for v in {**ways, **count} if v.node in inside)
+
+    def reshapes(self, nodes: Sequence[Node]) -> int:
+        """How many reshapes an element goes through at most on its way through a group, whose nodes are in order."""
+        inside = set(nodes)
+        through: dict[Node, int] = {}
+        for node in nodes:
+            through[node] = max(
+                (
+                    sum(self.facts.of(n).is_reshape for n in read.path) + through[read.value.node]
+                    for read in self.reads(node)[0]
+                    if read.value.node in inside
+                ),
+                default=0,
+            )
+        return max(through.values())
 
     def waits(self, a: _Unit, b: _Unit) -> str | None:
         """Why a core would take longer for both than for ``a`` and its reader ``b`` one by one."""

@@ -16,7 +16,7 @@ from typing import Any
 DIM, SIZE, PARAM, VALUE, DIV, MOD = "d", "n", "p", "%", "div", "mod"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Atom:
     """``kind`` and ``number`` of a dim, size, parameter or value; ``args`` of a div or mod.
 
@@ -28,9 +28,26 @@ class Atom:
     args: tuple[Index, ...] = ()
 
     def __str__(self) -> str:
+        return self._text
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    # Both are asked for again and again, and go down all that is in a div or mod.
+
+    @cached_property
+    def _text(self) -> str:
         if self.args:
             return f"{self.kind}({self.args[0]}, {self.args[1]})"
         return f"{self.kind}{self.number}"
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.kind, self.number, self.args))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without what is kept: hashes differ from process to process.
+        return Atom, (self.kind, self.number, self.args)
 
 
 Product = tuple[Atom, ...]
@@ -44,6 +61,16 @@ class Index:
 
     def __str__(self) -> str:
         return self._text
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Index, (self.terms,)
 
     @cached_property
     def _text(self) -> str:
@@ -104,6 +131,11 @@ class Index:
                 for arg in atom.args:
                     found |= arg._atoms
         return frozenset(found)
+
+    @cached_property
+    def divisions(self) -> int:
+        """How many different div and mod are in it."""
+        return sum(bool(a.args) for a in self._atoms)
 
     @cached_property
     def _dims(self) -> frozenset[int]:
