@@ -64,12 +64,16 @@ def _head(profile: Profile) -> list[str]:
 
 def _machine(profile: Profile) -> list[str]:
     m = profile.machine
-    line = f"{safe(m.processor)}, {m.threads} thread{'' if m.threads == 1 else 's'}"
-    lines = [line]
+    lines = [f"{safe(m.processor)}, {m.threads} thread{'' if m.threads == 1 else 's'}"]
     if m.bandwidths and m.peaks:
-        rates = ", ".join(f"{b.level} {bytes_text(b.bandwidth)}/s" for b in m.bandwidths if b.threads == m.threads)
-        peak = next((p.rate for p in m.peaks if p.threads == m.threads), m.peaks[-1].rate)
-        lines[0] = f"{line}; at most {rates}; {rate_text(peak)}"
+        threads = 1 if m.device else m.threads
+        rates = ", ".join(f"{b.level} {bytes_text(b.bandwidth)}/s" for b in m.bandwidths if b.threads == threads)
+        peaks = [p for p in m.peaks if p.threads == threads] or m.peaks[-1:]
+        most = ", ".join(rate_text(p.rate) + (f" in {p.dtype}" if len(peaks) > 1 else "") for p in peaks)
+        if m.device:
+            lines.append(f"the device reaches {rates}; {most}")
+        else:
+            lines[0] = f"{lines[0]}; at most {rates}; {most}"
     return lines
 
 

@@ -105,6 +105,11 @@ class SegmentRun:
             raise InternalError(f"{device.name} has no library for the convolution of {call.x_shape}")
         return found
 
+    @property
+    def calls(self) -> Sequence[Call]:
+        """What it puts on a stream; nothing before the first run where attributes are read."""
+        return self._calls
+
     def __call__(self, *arrays: Any) -> Any:
         stream = self._runtime.stream
         self._take(arrays, stream)
