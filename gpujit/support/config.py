@@ -80,7 +80,8 @@ class Settings:
     disable: tuple[str, ...] = _switch(
         "GPUJIT_DISABLE",
         (),
-        "parts to turn off, by name: fuser, static, workers, graphs (on a GPU), compile (kernels that are new)",
+        "parts to turn off, by name: fuser (all its kernels), fusion (kernels of several operators), static, workers, "
+        "graphs (on a GPU), compile (kernels that are new)",
         _names,
     )
     autotune: bool = _switch(
