@@ -28,8 +28,8 @@ from gpujit.cli.output import print_json, safe, styled, table, time_text
 from gpujit.ir.values import parse_device
 from gpujit.support.errors import ArgumentError, DeviceError, ScriptRuntimeError
 from gpujit.support.progress import Stage
-from gpujit.support.sizes import size_text
 from gpujit.support.threads import thread_count
+from gpujit.support.units import bytes_text
 
 DESCRIPTION = """Time calls of a model on gpujit's tiers and, with --peers, on torch.jit, torch.compile and ONNX Runtime
 where they are installed. Each contender has a process of its own with the same number of threads; rounds of calls take
@@ -290,7 +290,7 @@ def as_text(found: dict[str, Any]) -> str:
         rows.append((
             safe(r["name"]), time_text(r["median_ms"] / 1e3), f"{spread:.0%}", _ratio(r["ratio"]),
             time_text(r["first_call_ms"] / 1e3), time_text(r["load_ms"] / 1e3), time_text(r["import_ms"] / 1e3),
-            size_text(r["memory"]), "MISMATCH" if r["problem"] else f"{r['of_largest']:.0e}",
+            bytes_text(r["memory"]), "MISMATCH" if r["problem"] else f"{r['of_largest']:.0e}",
         ))  # fmt: skip
         if r["choice"]:
             notes.append(safe(r["choice"]))

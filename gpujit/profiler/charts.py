@@ -8,7 +8,7 @@ from math import ceil, floor, log10
 from typing import ClassVar
 
 from gpujit.profiler.data import BUS, NATIVE, Ceiling, Event, Machine, Profile, StepProfile
-from gpujit.profiler.units import bytes_text, flops_text, rate_text, time_text
+from gpujit.support.units import bytes_text, flops_text, rate_text, time_text
 
 # Marks in one chart: more would not be told apart, and take a browser long.
 MAX_MARKS = 1500

@@ -23,12 +23,12 @@ from gpujit.kernels.tile import TileProgram
 from gpujit.kernels.tile_build import Builder
 from gpujit.profiler.data import BUS, Ceiling, Machine, Peak
 from gpujit.profiler.machine import Ceilings, kept_ceilings, machine
-from gpujit.profiler.units import bytes_text
 from gpujit.runtime.device import GpuDevice, Handle, allocate
 from gpujit.static_runtime.device_timer import CallTimer, StepWork
 from gpujit.static_runtime.native import copy_program
 from gpujit.support.errors import GpujitError
 from gpujit.support.progress import Stage
+from gpujit.support.units import bytes_text
 
 # Part of the identity: another way of measuring makes other numbers.
 _METHOD = 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpujit.pictures.text import visible as safe
 from gpujit.profiler.data import OVERHEAD, Profile, StepProfile, Times
-from gpujit.profiler.units import bytes_text, rate_text, time_text
+from gpujit.support.units import bytes_text, rate_text, time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
