@@ -51,9 +51,10 @@ def _head(profile: Profile) -> list[str]:
     lines.append(f"a call takes {_spread(profile.steady)}, {_spread(profile.watched)} while steps are timed")
     if profile.speedup is not None and profile.unfused is not None:
         r = profile.speedup
-        lines.append(
-            f"without fusion {_spread(profile.unfused)}: {r.median:.2f} times (from {r.low:.2f} to {r.high:.2f})"
-        )
+        # Less than a call: what surrounds a plan there is in neither.
+        itself = "" if profile.fused is None else f"its plan by itself {_spread(profile.fused)}, "
+        times = f"{r.median:.2f} times (from {r.low:.2f} to {r.high:.2f})"
+        lines.append(f"{itself}without fusion {_spread(profile.unfused)}: {times}")
     if profile.interpreted is not None:
         lines.append(f"on the interpreter {_spread(profile.interpreted)}")
     if profile.memory is not None:

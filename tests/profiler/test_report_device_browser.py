@@ -1,4 +1,4 @@
-"""The report of a module on a device in a real browser: one on a device that records, with ceilings as a card has them."""
+"""The report of a module on a device in a real browser: a device that records, with ceilings as a card has them."""
 
 from __future__ import annotations
 
