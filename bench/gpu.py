@@ -32,7 +32,9 @@ from gpu_kernels import CASES, Case
 from gpu_sides import FURTHEST, Place, distance, interpreted, optimised, ours, torch
 
 import gpujit
+from gpujit.ir.dtypes import FLOAT32
 from gpujit.kernels.cuda_tile import within
+from gpujit.kernels.launches import Convolution
 from gpujit.runtime.device import is_simulated
 from gpujit.static_runtime.device_tiles import copy_step
 from gpujit.static_runtime.device_timer import DeviceTimer
@@ -42,9 +44,13 @@ SHARES = {"kernels": 0.4, "models": 0.6}
 COMPILES = {"kernels": 4.0, "models": 35.0}
 GOAL_BANDWIDTH, GOAL_JIT = 0.9, 2.0
 MODELS = ("mlp", "bert_base", "deit_tiny", "resnet50")
+OURS = {"gpujit", "no graphs", "no cudnn"}
+MODEL_COLUMNS = ("gpujit", "no_graphs", "no_cudnn", "eager", "jit", "compile")
 TINY = ("mlp", "bert_tiny", "deit_toy")
 SILERO = "silero_vad.jit"
 COPY_BYTES = 1 << 28
+# A convolution that any library does.
+PROBE = Convolution((1, 4, 6, 6), (4, 4, 3, 3), (1, 4, 4, 4), False, (1, 1), (0, 0), (0, 0), (1, 1), 1, FLOAT32)
 
 
 class Run:
@@ -56,6 +62,11 @@ class Run:
         self.skipped: list[str] = []
         self.faults: list[str] = []
         self.ends = float("inf")
+
+    @property
+    def has_cudnn(self) -> bool:
+        """Whether there is cuDNN to turn off."""
+        return self.place.device is not None and isinstance(self.place.device.room(PROBE), int)
 
     def left(self) -> float:
         """Seconds that the section has left."""
@@ -219,7 +230,9 @@ def measure_model(run: Run, name: str, batch: int, dtype: str) -> None:
     archive, model, inputs = archive_of(name, dtype, place)
     arrays = [x.astype(dtype) if x.dtype == np.float32 else x for x in gpu_models.draw(inputs, batch)]
     label = f"{name}, batch {batch}, {dtype}"
-    calls = {"gpujit": ours(archive, place, arrays, []), "no graphs": ours(archive, place, arrays, [], graphs=False)}
+    calls = {"gpujit": ours(archive, place, arrays, []), "no graphs": ours(archive, place, arrays, [], "graphs")}
+    if run.has_cudnn:
+        calls["no cudnn"] = ours(archive, place, arrays, [], "cudnn")
     wanted = None
     if model is not None:
         tensors = place.tensors(arrays)
@@ -246,7 +259,7 @@ def measure_model(run: Run, name: str, batch: int, dtype: str) -> None:
 def finish_model(
     run: Run, label: str, calls: dict[str, Callable[[], Any]], wanted: Any, batch: int, dtype: str
 ) -> None:
-    for name in ("gpujit", "no graphs"):
+    for name in OURS & calls.keys():
         if wanted is not None and not run.right(f"{label}, {name}", calls[name](), wanted, dtype):
             return
     seconds = run.place.times(calls)
@@ -256,7 +269,7 @@ def finish_model(
         if batch == 1:
             row["goal"] = row["over_jit"] >= GOAL_JIT
     run.rows["models"].append(row)
-    print(_row(row, ("name", "gpujit_us", "no_graphs_us", "eager_us", "jit_us", "compile_us", "over_jit", "goal")))
+    print(_row(row, ("name", *(f"{n}_us" for n in MODEL_COLUMNS), "over_jit", "goal")))
 
 
 def measure_silero(run: Run, path: Path) -> None:
@@ -265,7 +278,7 @@ def measure_silero(run: Run, path: Path) -> None:
     arrays = [(np.random.default_rng(0).standard_normal((1, 512)) * 0.1).astype(np.float32)]
     calls = {
         "gpujit": ours(archive, place, arrays, [16000]),
-        "no graphs": ours(archive, place, arrays, [16000], graphs=False),
+        "no graphs": ours(archive, place, arrays, [16000], "graphs"),
     }
     if place.has_torch:
         module, tensors = torch.jit.load(io.BytesIO(archive), map_location=place.name).eval(), place.tensors(arrays)
@@ -278,8 +291,8 @@ def measure_silero(run: Run, path: Path) -> None:
 def models(run: Run, folder: Path | None) -> None:
     """All models; batch 1 first."""
     print("\nmicroseconds; goal: batch 1 with graphs twice torch.jit\n")
-    print("| model | gpujit | without graphs | eager | torch.jit | torch.compile | over jit | goal |")
-    print("| --- |" + " ---: |" * 7, flush=True)
+    print("| model | gpujit | without graphs | without cuDNN | eager | torch.jit | torch.compile | over jit | goal |")
+    print("| --- |" + " ---: |" * 8, flush=True)
     names, batches = (TINY, (1, 2)) if run.is_dry else (MODELS, (1, 32))
     if folder is not None and (folder / SILERO).exists() and not is_simulated():
         run.attempt("silero", lambda: measure_silero(run, folder / SILERO))

@@ -112,10 +112,10 @@ def optimised(archive: bytes, place: Place) -> Any:
     return gpujit.optimize_for_inference(gpujit.load(io.BytesIO(archive), device=place.name))
 
 
-def ours(archive: bytes, place: Place, arrays: list[np.ndarray], others: list[Any], graphs: bool = True) -> Call:
-    """gpujit's call; without CUDA graphs when they are not wanted."""
+def ours(archive: bytes, place: Place, arrays: list[np.ndarray], others: list[Any], without: str = "") -> Call:
+    """gpujit's call; ``without`` is a part to turn off, as the switch ``disable`` names it."""
     module, given = optimised(archive, place), place.given(arrays)
-    with nullcontext() if graphs else config(disable=("graphs",)):
+    with config(disable=(without,)) if without else nullcontext():
         # A plan, and a graph of it, are made at the first calls.
         for _ in range(3):
             module(*given, *others)

@@ -1,4 +1,4 @@
-"""Everything that needs a GPU, within six minutes: tests, operators, tiny models, then benchmarks; one table.
+"""Everything that needs a GPU, within six minutes: operators, tiny models, cuDNN, tests, then benchmarks; one table.
 
     python ci/gpu_run.py [--json OUT] [--seconds 350] [--models DIR] [--dry-run]
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 # What a section may take of the whole, its command, and how its result is read.
-SHARES = {"operators": 0.22, "models": 0.22, "tests": 0.06, "benchmarks": 0.5}
+SHARES = {"operators": 0.19, "models": 0.19, "libraries": 0.1, "tests": 0.06, "benchmarks": 0.46}
 # Seconds after its share at which a section is ended.
 GRACE = 10
 NEEDED = ("numpy", "ml_dtypes", "numba", "llvmlite", "networkx", "pytest", "hypothesis")
@@ -211,7 +211,7 @@ def main() -> int:
                 options += ["--models", str(arguments.models)] if arguments.models is not None else []
                 section, found = benchmarks(seconds, environment, Path(room), options)
             else:
-                rest = [f"--ignore=tests/gpu/test_{n}.py" for n in ("operators", "models")]
+                rest = [f"--ignore=tests/gpu/test_{n}.py" for n in ("operators", "models", "libraries")]
                 paths = ["tests/gpu", *rest] if name == "tests" else [f"tests/gpu/test_{name}.py"]
                 section = tests(name, paths, seconds, environment, Path(room))
             sections.append(section)

@@ -184,7 +184,7 @@ def check_options(threads: Any, compile: Any, strict: Any, weights: Any = "float
 
 def _planned(
     mod: ScriptModule,
-    example_inputs: Sequence[Any] | None,
+    example_inputs: Sequence[Any] | None = None,
     *,
     threads: int | None,
     compile: str,
@@ -215,6 +215,9 @@ def _planned(
         return kind(function, rules, interpret, strict=strict, planner=planner, compile=compile, threads=threads)
 
     program.optimise(make)
+    program.optimise_copy = partial(
+        _planned, threads=threads, compile=compile, strict=strict, weights=weights, buckets=buckets
+    )
     if example_inputs is not None:
         call_until_planned(mod, mod._object, example_inputs, {}, program.stats)
     return mod

@@ -16,7 +16,7 @@ from gpujit.ir.values import CPU, Device, DeviceTensor, ScriptObject, parse_devi
 from gpujit.nn.scripted import Scripted, walk
 from gpujit.passes.device import remap_devices
 from gpujit.passes.freeze.convert_dtype import convert_dtype, convert_weights, floating_dtype
-from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods
+from gpujit.passes.freeze.methods import FrozenFunction, frozen_methods, with_own_methods
 from gpujit.passes.inline import inlined
 from gpujit.program import Program
 from gpujit.runtime.device import choose, open_device
@@ -218,27 +218,36 @@ class ScriptModule(Scripted):
     def _read(self, name: str) -> Any:
         return wrap(self._program.read(self._object, self._object.type.slot_of[name]), self._program)
 
-    def _load_from_state_dict(self, *args: Any) -> None:
-        self._program.bring_back()
-        super()._load_from_state_dict(*args)
+    def _on_host(self, value: Any) -> Any:
+        return self._program.fetched(value)
+
+    def _fill(self, array: Any, numbers: np.ndarray) -> None:
+        self._program.fill(array, numbers)
 
     def _replace_arrays(self, fn: Callable[[Any], Any]) -> None:
         self._program.bring_back()
         super()._replace_arrays(fn)
 
     def __copy__(self) -> ScriptModule:
-        """Another module with the same arrays and submodules."""
-        return self._copied(ScriptObject(self._object.type, list(self._object.slots)))
+        """Another module with the same arrays and submodules, on the CPU; of an optimised one, optimised alike."""
+        self._program.bring_back()
+        return self._copied(ScriptObject(self._object.type, list(self._object.slots)), below=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ScriptModule:
-        """Another module with copies of all arrays, lists, dicts and objects; code is shared."""
-        return self._copied(deepcopy(self._object, memo))
+        """Another module with copies of all arrays, lists, dicts and objects, on the CPU.
 
-    def _copied(self, object_: ScriptObject) -> ScriptModule:
-        if self._program.report is not None or self._program.optimised is not None:
-            # Weights are in the code then, which copies would share.
-            raise ArgumentError("a frozen or optimised module cannot be copied; copy the module that it was made from")
-        return ScriptModule(object_, self._program.copy())
+        Code is shared, and with it the weights that freezing put there, which never change. A copy of an optimised
+        module is optimised alike, and makes plans of its own.
+        """
+        self._program.bring_back()
+        return self._copied(deepcopy(self._object, memo), below=True)
+
+    def _copied(self, object_: ScriptObject, *, below: bool) -> ScriptModule:
+        with_own_methods(object_, below=below)
+        made = ScriptModule(object_, self._program.copy())
+        if self._program.optimise_copy is not None:
+            self._program.optimise_copy(made)
+        return made
 
     # ----------------------------------------------------------------------------------------------- calling
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpujit.ir.module import Function
 from gpujit.ir.values import DeviceTensor, ScriptObject
-from gpujit.runtime.device import GpuDevice
+from gpujit.runtime.device import GpuDevice, to_device, to_host
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import put, targets_of
 from gpujit.runtime.stats import PlanStats
@@ -36,6 +36,8 @@ class Program:
         self.report: Any = None
         # Makes the executor of a function, when functions are specialised and fused; None when they are interpreted.
         self.optimised: Callable[[Function], Any] | None = None
+        # Optimises a copy of the module with the same options; None when functions are interpreted.
+        self.optimise_copy: Callable[[Any], Any] | None = None
         # Where functions run; None for the CPU. ``choice`` says why, when nobody asked for just that.
         self.device: GpuDevice | None = None
         self.choice = ""
@@ -68,7 +70,8 @@ class Program:
     def copy(self) -> Program:
         """The same for a copy of the modules, on the CPU."""
         made = Program(np)
-        made.loaded = self.loaded
+        made.loaded, made.report = self.loaded, self.report
+        made.lowerer.rules = self.lowerer.rules
         return made
 
     def note_call(self, owner: Any, function: Function) -> None:
@@ -151,6 +154,29 @@ class Program:
             device, tensor = tensor.owner.device, replace(tensor, owner=tensor.owner.memory)
         assert device is not None
         return device.array(tensor)
+
+    def fetched(self, value: Any) -> Any:
+        """A caller's value, as a host array when it is one on the device. Raises DeviceError for arrays on another."""
+        if self.device is None or isinstance(value, np.ndarray):
+            return value
+        tensor = self.device.tensor(value)
+        if tensor is None:
+            return value
+        with self.device.here():
+            return to_host(self.device, tensor, self.device.stream())
+
+    def fill(self, array: Any, numbers: np.ndarray) -> None:
+        """Copy numbers into an array, of their shape and dtype, that ``read`` gave."""
+        if isinstance(array, np.ndarray) or self.device is None:
+            array[...] = numbers
+            return
+        with self.device.here():
+            device, stream = self.device, self.device.stream()
+            tensor = device.tensor(array)
+            if tensor is not None and tensor.nbytes:
+                device.copy(tensor, to_device(device, numbers, stream), stream)
+                # Plans on other streams read it, too.
+                device.synchronise(stream)
 
     def optimise(self, make: Callable[[Function], Any]) -> None:
         """Run functions with what ``make`` makes for each from now on."""

@@ -19,14 +19,6 @@ from gpujit.ir.graph import Block, Graph, Value
 from gpujit.ir.module import Function
 from gpujit.ir.source import Source
 
-# Classes of autocast's contexts, and the device of those that are for one.
-_AUTOCAST = {
-    "__torch__.torch.amp.autocast_mode.autocast": None,
-    "__torch__.torch.autocast_mode.autocast": None,
-    "__torch__.torch.cpu.amp.autocast_mode.autocast": "cpu",
-    "__torch__.torch.cuda.amp.autocast_mode.autocast": "cuda",
-}
-
 
 def emit_function(function: Function, node: ast.FunctionDef, source: Source, resolver: Resolver) -> Graph:
     """The graph of a function's syntax tree. Raises SourceError with the line that does not compile."""
@@ -304,8 +296,6 @@ class Emitter(ExpressionEmitter):
             manager = self.expression(item.context_expr)
             if not isinstance(manager.type, T.ClassType) or not {"__enter__", "__exit__"} <= set(manager.type.methods):
                 raise self.error(f"{manager.type} has no __enter__ and __exit__", s)
-            if manager.type.name in _AUTOCAST:
-                self.check_autocast(manager, manager.type, s)
             returned = manager.type.methods["__enter__"].schema.returns[0].type
             value = self.value_of("prim::Enter", (manager,), returned, s)
             if item.optional_vars is not None:
@@ -316,18 +306,6 @@ class Emitter(ExpressionEmitter):
             assert isinstance(manager.type, T.ClassType)
             returned = manager.type.methods["__exit__"].schema.returns[0].type
             self.value_of("prim::Exit", (manager,), returned, s)
-
-    def check_autocast(self, manager: Value, type_: T.ClassType, s: ast.With) -> None:
-        """Refuse autocast on the CPU, where it changes dtypes; that of GPUs changes nothing there."""
-        made = next((u.node for u in manager.uses if u.node.attributes.get("name") == "__init__"), None)
-        names = [a.name for a in type_.methods["__init__"].schema.arguments]
-        given = {} if made is None else dict(zip(names, made.inputs, strict=True))
-        facts = [
-            given[n].constant() if n in given and given[n].is_constant else None for n in ("enabled", "device_type")
-        ]
-        device = _AUTOCAST[type_.name] or facts[1]
-        if facts[0] is not False and (device is None or device == "cpu"):
-            raise self.error("autocast on the CPU is not supported unless it is switched off (enabled=False)", s)
 
     def fork(self, name: str, node: ast.Call) -> Value:
         if not node.args:

@@ -45,7 +45,7 @@ class Compiler:
 
     def qualified(self, obj: Any) -> str:
         """A name for a Python object under ``__torch__`` that nothing else has."""
-        module = getattr(obj, "__module__", None) or ""
+        module = getattr(obj, "_gpujit_module", None) or getattr(obj, "__module__", None) or ""
         module = "" if module == "__main__" else f".{module}"
         name = re.sub(r"\W", "_", getattr(obj, "__name__", type(obj).__name__))
         return self.unique(f"__torch__{module}", name)

@@ -74,25 +74,65 @@ class strict_fusion:  # noqa: N801
         pass
 
 
-class autocast_off:  # noqa: N801
-    """``with torch.autocast(device, enabled=False):``."""
+class autocast:  # noqa: N801
+    """``with torch.autocast(device_type, dtype):``; passes.autocast knows the class by its name."""
 
-    def __init__(self) -> None:
-        pass
+    _gpujit_module = "torch.amp.autocast_mode"
 
-    def __enter__(self) -> autocast_off:
+    def __init__(
+        self,
+        device_type: str,
+        dtype: int | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        self.fast_dtype = ops.get_autocast_dtype(device_type) if dtype is None else dtype
+        self._enabled = enabled
+        self.device = device_type
+
+    def __enter__(self) -> autocast:
         return self
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         pass
 
 
-# Autocast by its names, and which argument switches it on.
-AUTOCAST: dict[str | None, int] = {
-    "autocast": 2, "amp.autocast": 2, "amp.autocast_mode.autocast": 2,
-    "cuda.amp.autocast": 0, "cuda.amp.autocast_mode.autocast": 0, "cpu.amp.autocast": 0,
-    "cpu.amp.autocast_mode.autocast": 0,
-}  # fmt: skip
+class _OfCUDA:
+    """``with torch.cuda.amp.autocast():``."""
+
+    _gpujit_module = "torch.cuda.amp.autocast_mode"
+
+    def __init__(self, enabled: bool = True, dtype: int = 5, cache_enabled: bool = True) -> None:
+        self._enabled = enabled
+        self.device = "cuda"
+        self.fast_dtype = dtype
+
+    def __enter__(self) -> _OfCUDA:
+        return self
+
+    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+        pass
+
+
+class _OfCPU:
+    """``with torch.cpu.amp.autocast():``."""
+
+    _gpujit_module = "torch.cpu.amp.autocast_mode"
+
+    def __init__(self, enabled: bool = True, dtype: int = 15, cache_enabled: bool = True) -> None:
+        self._enabled = enabled
+        self.device = "cpu"
+        self.fast_dtype = dtype
+
+    def __enter__(self) -> _OfCPU:
+        return self
+
+    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+        pass
+
+
+# Saved under the name that PyTorch looks for.
+_OfCUDA.__name__ = _OfCPU.__name__ = autocast.__name__
 
 # By the names torch gives them, both where they are reached and where they are defined.
 BY_PATH: dict[str, type] = {
@@ -100,4 +140,7 @@ BY_PATH: dict[str, type] = {
     "autograd.grad_mode.enable_grad": enable_grad, "inference_mode": inference_mode,
     "autograd.grad_mode.inference_mode": inference_mode, "profiler.record_function": record_function,
     "autograd.profiler.record_function": record_function, "jit.strict_fusion": strict_fusion,
+    "autocast": autocast, "amp.autocast": autocast, "amp.autocast_mode.autocast": autocast,
+    "cuda.amp.autocast": _OfCUDA, "cuda.amp.autocast_mode.autocast": _OfCUDA, "cpu.amp.autocast": _OfCPU,
+    "cpu.amp.autocast_mode.autocast": _OfCPU,
 }  # fmt: skip

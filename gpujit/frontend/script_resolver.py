@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpujit.frontend import python_names as names_
-from gpujit.frontend import script_contexts
 from gpujit.frontend.lang import FunctionRef, Inline, OperatorName, PythonValue, TypeRef, fail
 from gpujit.frontend.python_source import is_module_class, modifier, python_function
 from gpujit.frontend.script_types import TypeReader
@@ -131,8 +130,6 @@ class ScriptResolver:
         if isinstance(packet, str):
             return OperatorName(packet)
         path = names_.torch_path(obj)
-        if path in script_contexts.AUTOCAST:
-            return Inline(lambda call: self.autocast(emitter, script_contexts.AUTOCAST[path], call))
         if path is not None and path.startswith("distributed"):
             raise error(names_.why_not(obj))
         obj = python_function(obj)
@@ -165,22 +162,6 @@ class ScriptResolver:
                     "object inside"
                 )
         raise error(names_.why_not(obj))
-
-    def autocast(self, emitter: Any, position: int, call: ast.Call) -> Any:
-        """A context of autocast that is switched off; ``position`` is that of the switch among the arguments."""
-        switch = next((k.value for k in call.keywords if k.arg == "enabled"), None)
-        if switch is None and len(call.args) > position:
-            switch = call.args[position]
-        value = None if switch is None else emitter.expression(switch)
-        if value is None or not value.is_constant or value.constant() is not False:
-            raise emitter.error(
-                "autocast is not supported unless it is switched off (enabled=False); write the casts: "
-                "x.to(torch.bfloat16)",
-                call,
-            )
-        off = self.compiler.classes.type_of_class(script_contexts.autocast_off)
-        assert off is not None
-        return emitter.construct(off, ast.copy_location(ast.Call(call.func, [], []), call))
 
     def dispatch(self, emitter: Any, dispatched: dict[str, Any], call: ast.Call) -> Any:
         """A torch function that is one of two, as a constant argument says."""

@@ -97,9 +97,7 @@ def geometry_of(node: Node, op: Op, args: Sequence[Any]) -> tuple[Value, list[Ge
     """
     if op.kind != "view" or not args or not isinstance(args[0], Value):
         raise NotFused(f"{op.full_name} is no view of one tensor")
-    others = args[1:]
-    if any(isinstance(a, Value) or (isinstance(a, list) and any(isinstance(v, Value) for v in a)) for a in others):
-        others = [_stand_in(a) for a in others]
+    others = [_stand_in(op, i, a) for i, a in enumerate(args[1:], 1)]
     shape = shape_of(args[0])
     dtype = args[0].type.dtype  # type: ignore[attr-defined]
     for value in node.outputs:
@@ -108,11 +106,14 @@ def geometry_of(node: Node, op: Op, args: Sequence[Any]) -> tuple[Value, list[Ge
     return args[0], list(_probe(op, shape, _Arguments(others)))
 
 
-def _stand_in(argument: Any) -> Any:
-    """A tensor whose shape alone matters (view_as, expand_as)."""
-    if isinstance(argument, Value):
-        return np.broadcast_to(np.zeros((), np.int8), shape_of(argument))
-    return argument
+def _stand_in(op: Op, position: int, argument: Any) -> Any:
+    """An argument, or what stands in for a tensor whose shape alone matters (view_as, expand_as)."""
+    tensors = [v for v in argument if isinstance(v, Value)] if isinstance(argument, list) else [argument]
+    if not any(isinstance(v, Value) for v in tensors):
+        return argument
+    if not isinstance(argument, Value) or not op.asks_for_shape(position):
+        raise NotFused(f"{op.full_name} looks at what the elements of another tensor say")
+    return np.broadcast_to(np.zeros((), np.int8), shape_of(argument))
 
 
 class _Arguments:

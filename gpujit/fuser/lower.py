@@ -28,6 +28,9 @@ from gpujit.support.errors import OpError
 
 # How often the space is made finer, for views of views.
 _ROUNDS = 4
+# At how many places each node is evaluated at most, on average. What reads an operand at two places doubles all that
+# is under it: a chain of such nodes would be a program too large to compile.
+PLACES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,9 @@ def lower(nodes: Sequence[Node], outputs: Sequence[Value], facts: Facts | None =
     return found
 
 
-def require_rows(nodes: Sequence[Node], outputs: Sequence[Value], facts: Facts) -> None:
-    """Raise NotFused when ``lower`` would because rows are read elsewhere than they are computed."""
+def require_places(nodes: Sequence[Node], outputs: Sequence[Value], facts: Facts) -> None:
+    """Raise NotFused when ``lower`` would because of where nodes are read: rows elsewhere than they are computed, or
+    anything at too many places."""
     try:
         _Lowering(Space(nodes, outputs, facts), nodes, outputs, facts).stores()
     except (RecordError, OpError) as fault:
@@ -84,6 +88,7 @@ class _Lowering(Pull):
     def __init__(self, space: Space, nodes: Sequence[Node], outputs: Sequence[Value], facts: Facts) -> None:
         self.space, self.outputs, self.facts = space, outputs, facts
         self.inside = set(nodes)
+        self.places_left = PLACES * len(self.inside)
         self.builder = Builder(len(space.sizes), len(space.row_dims))
         self.used: list[Index] = []
         self.divisions = 0
@@ -122,6 +127,9 @@ class _Lowering(Pull):
             return scalar.const(value.constant().item(), value.constant().dtype)
         if node not in self.inside:
             return self._load(value, at, mask)
+        self.places_left -= 1
+        if self.places_left < 0:
+            raise NotFused(f"operators would be computed at more than {PLACES} places each")
         fact = self.facts.of(node)
         if fact.view is not None:
             base, maps = fact.view

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import prod
 
 import networkx as nx
 
@@ -21,7 +22,7 @@ from gpujit.fuser.convex import Reach
 from gpujit.fuser.copies import chain_to_copy
 from gpujit.fuser.errors import NotFused
 from gpujit.fuser.facts import Fact, Facts
-from gpujit.fuser.lower import Lowered, lower, require_rows
+from gpujit.fuser.lower import PLACES, Lowered, lower, require_places
 from gpujit.fuser.order import order_edges, with_inner
 from gpujit.fuser.space import Space
 from gpujit.fuser.tensors import bytes_of, elements_of, is_tensor, shape_of
@@ -297,14 +298,31 @@ class _Partitioner:
         facts = list(map(self.facts.of, nodes))
         moves = any(f.move is not None or (f.view is not None and not f.keeps_all) for f in facts)
         try:
-            if moves and any(f.reduces for f in facts):
-                # Rows may be read elsewhere than they are computed, which shows when it is all pulled.
-                require_rows(nodes, outputs, self.facts)
+            if (moves and any(f.reduces for f in facts)) or self.ways_read(together, outputs) > PLACES:
+                # Where rows are read, and at how many places anything is, shows when it is all pulled.
+                require_places(nodes, outputs, self.facts)
             else:
                 Space(nodes, outputs, self.facts)
         except NotFused as fault:
             return str(fault)
         return None
+
+    def ways_read(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> int:
+        """A bound of the places at which any node of a group is evaluated: a value that is read in several ways, as it
+        is and through views, or by what copies elements, multiplies what is under it."""
+        ways: dict[Value, set[tuple[Node, ...]]] = {v: {()} for v in outputs}
+        count: dict[Value, int] = {}
+        for node in nodes:
+            is_plain = self.facts.of(node).move is None
+            for read in self.reads(node)[0]:
+                path = tuple(n for n in read.path if n.kind != "prim::ListConstruct")
+                if is_plain:
+                    ways.setdefault(read.value, set()).add(path)
+                else:
+                    # Under a mask, and perhaps on both sides of an edge.
+                    count[read.value] = count.get(read.value, 0) + 2
+        inside = set(nodes)
+        return prod(len(ways.get(v, ())) + count.get(v, 0) for v in {**ways, **count} if v.node in inside)
 
     def waits(self, a: _Unit, b: _Unit) -> str | None:
         """Why a core would take longer for both than for ``a`` and its reader ``b`` one by one."""

@@ -96,6 +96,7 @@ class StepBuilder:
         self._checks: list[str] = []
         self._constants: list[np.ndarray] = []
         self._overwrites: dict[int, tuple[int, ...]] = {}
+        self._restates = (0, 0)
 
     def operand(self, k: int) -> Address:
         """The first element of an operand."""
@@ -183,6 +184,17 @@ class StepBuilder:
         """Say which operands a result may be written over."""
         self._overwrites[result] = operands
 
+    @property
+    def count(self) -> int:
+        """Calls so far."""
+        return len(self._calls)
+
+    def restated(self, first: int) -> None:
+        """Say that calls from this number on copy the first operand to the first result, which lies as that does, and
+        that no other call reads the operand: the result may be written over it."""
+        self._restates = first, len(self._calls)
+        self.overwrites(0, (0,))
+
     def finish(self) -> DeviceStep:
         """The step."""
         results = len(self._arrays) - self._operands
@@ -192,6 +204,7 @@ class StepBuilder:
             tuple(self._checks),
             tuple(self._overwrites.get(k, ()) for k in range(results)),
             tuple(self._constants),
+            self._restates,
         )
 
 

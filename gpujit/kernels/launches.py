@@ -7,6 +7,7 @@ it knows their addresses, gives it scratch memory and zeroed flags, and puts its
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -84,25 +85,80 @@ class Gemm:
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
-    """A convolution of one to three dims by a library: images ``x`` (n, c, ...) and weights (k, c / groups, ...), both
-    contiguous, to a contiguous ``out``, plus ``bias`` for each of the k."""
+class Layout:
+    """A tensor's sizes, and its strides in elements."""
 
-    x: Address
-    weight: Address
-    out: Address
-    bias: Address | None
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @classmethod
+    def together(cls, shape: tuple[int, ...]) -> Layout:
+        """That of a contiguous tensor."""
+        return cls(shape, tuple(prod(shape[d + 1 :]) for d in range(len(shape))))
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution of one to three dims: images (n, c, ...) and weights (k, c / groups, ...), both contiguous, to a
+    contiguous result, plus a bias for each of the k. ``before`` and ``after``: zeros around images.
+
+    Sums of half types are float32. ``tf32``: whether float32 numbers may be rounded to TF32.
+    """
+
     x_shape: tuple[int, ...]
     weight_shape: tuple[int, ...]
     out_shape: tuple[int, ...]
+    has_bias: bool
     stride: tuple[int, ...]
-    padding: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
     dtype: np.dtype
+    tf32: bool = False
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """Of images, weights, the bias if there is one, and the result."""
+        bias = ((1, self.out_shape[1], *[1] * len(self.stride)),) if self.has_bias else ()
+        return tuple(map(Layout.together, (self.x_shape, self.weight_shape, *bias, self.out_shape)))
 
 
-Call = Launch | Gemm | Convolution
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """``softmax(scale * q @ k^T + bias) @ v`` of tensors (batch, heads, rows, numbers); heads of ``k`` and ``v`` may
+    serve several of ``q``. ``is_causal`` hides keys behind a query's own place, counted from the first.
+
+    A bias has 1 where it is the same along a dim. Sums are float32.
+    """
+
+    q: Layout
+    k: Layout
+    v: Layout
+    out: Layout
+    bias: Layout | None
+    scale: float
+    is_causal: bool
+    dtype: np.dtype
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """Of q, k, v, the bias if there is one, and the result."""
+        return (self.q, self.k, self.v, *(() if self.bias is None else (self.bias,)), self.out)
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """What a device's library does on arrays, which are those that ``work.layouts`` tells of. It works in ``room``
+    bytes of the step's own memory."""
+
+    work: Convolution | Attention
+    arrays: tuple[Address, ...]
+    workspace: Address
+    room: int
+
+
+Call = Launch | Gemm | LibraryCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +167,8 @@ class DeviceStep:
 
     ``scratch``: bytes of memory of its own. ``checks``: the message of each int32 flag that a kernel sets when its
     check fails. ``overwrites[k]``: operands that result k may be written over. ``constants``: arrays (weights in other
-    layouts) that follow the results in the numbering, and go to the device once.
+    layouts) that follow the results in the numbering, and go to the device once. Calls in the range ``restates`` only
+    copy the first operand to the first result: they are left out where that is written over it.
     """
 
     calls: tuple[Call, ...]
@@ -119,3 +176,4 @@ class DeviceStep:
     checks: tuple[str, ...] = ()
     overwrites: tuple[tuple[int, ...], ...] = ()
     constants: tuple[np.ndarray, ...] = ()
+    restates: tuple[int, int] = (0, 0)

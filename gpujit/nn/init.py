@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -24,6 +28,30 @@ _GAIN_ONE = (
     "linear", "identity", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "sigmoid",
 )  # fmt: skip
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_SKIPPED: ContextVar[bool] = ContextVar("gpujit.nn first values are skipped", default=False)
+
+
+@contextmanager
+def skipped() -> Iterator[None]:
+    """While it lasts the functions below leave arrays as they are, and draw nothing."""
+    token = _SKIPPED.set(True)
+    try:
+        yield
+    finally:
+        _SKIPPED.reset(token)
+
+
+def _fills(function: _F) -> _F:
+    """The same, but for ``skipped``."""
+
+    @wraps(function)
+    def call(tensor: Any, *args: Any, **kwargs: Any) -> Tensor:
+        return _array(tensor) if _SKIPPED.get() else function(tensor, *args, **kwargs)
+
+    return cast(_F, call)
 
 
 def _array(tensor: Any) -> Tensor:
@@ -54,16 +82,19 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     raise LayerError(f"calculate_gain: no gain is known for {nonlinearity!r}")
 
 
+@_fills
 def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform numbers from ``a`` to below ``b``."""
     return fill(np, _array(tensor), generator, uniform_numbers, float(a), float(b))
 
 
+@_fills
 def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal numbers."""
     return fill(np, _array(tensor), generator, normal_numbers, float(mean), float(std))
 
 
+@_fills
 def trunc_normal_(
     tensor: Any,
     mean: float = 0.0,
@@ -101,6 +132,7 @@ def trunc_normal_(
     return x
 
 
+@_fills
 def constant_(tensor: Any, val: float) -> Tensor:
     """One value everywhere."""
     x = _array(tensor)
@@ -118,6 +150,7 @@ def zeros_(tensor: Any) -> Tensor:
     return constant_(tensor, 0.0)
 
 
+@_fills
 def eye_(tensor: Any) -> Tensor:
     """The identity matrix. Raises LayerError unless there are 2 dimensions."""
     x = _array(tensor)
@@ -127,6 +160,7 @@ def eye_(tensor: Any) -> Tensor:
     return x
 
 
+@_fills
 def dirac_(tensor: Any, groups: int = 1) -> Tensor:
     """A convolution's weight that passes on its input, as far as there are channels, in each group."""
     x = _array(tensor)
@@ -201,6 +235,7 @@ def kaiming_normal_(
     return normal_(x, 0.0, _kaiming_std(x, a, mode, nonlinearity), generator)
 
 
+@_fills
 def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """``gain`` times a matrix with orthonormal rows or columns, whichever are fewer; rows are the first dimension."""
     x = _array(tensor)
@@ -218,6 +253,7 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None
     return x
 
 
+@_fills
 def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
     """Normal numbers, a part ``sparsity`` of each column zero."""
     x = _array(tensor)

@@ -41,6 +41,14 @@ class Scripted:
     def _own(self, names: tuple[str, ...]) -> dict[str, Any]:
         return {n: self._read(n) for n in names if n in self._object.type.slot_of}
 
+    def _on_host(self, value: Any) -> Any:
+        """A state's value: a host array for one on this module's device. Raises DeviceError for one on another."""
+        return value
+
+    def _fill(self, array: Any, numbers: Any) -> None:
+        """Copy numbers, of its shape and dtype, into a parameter or buffer."""
+        array[...] = numbers
+
     @property
     def _parameters(self) -> dict[str, Any]:
         return self._own(self._object.type.parameters)
@@ -156,7 +164,8 @@ class Scripted:
         return found
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> IncompatibleKeys:
-        """Copy arrays into the module's own by name; see ``gpujit.nn.Module.load_state_dict``."""
+        """Copy arrays into the module's own by name; see ``gpujit.nn.Module.load_state_dict``. Arrays on the device of
+        a module on a GPU may be among them."""
         # Loading and running modules needs no states.
         from gpujit.nn import state
 

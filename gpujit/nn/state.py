@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpujit.nn.parameter import Uninitialized, is_uninitialized, to_array
+from gpujit.nn.scripted import Scripted
 from gpujit.support.errors import ArgumentError, StateDictError
 
 if TYPE_CHECKING:
     from gpujit.nn.module import Module
-    from gpujit.nn.scripted import Scripted
 
 EXTRA_STATE = "_extra_state"
 # PyTorch's name of the attribute in which a state_dict keeps the version of every module.
@@ -141,7 +141,8 @@ def load_own(
             errors.append(f"{key}: the state has no values for it yet")
             continue
         try:
-            given = to_array(state_dict[key], key)
+            given = state_dict[key]
+            given = to_array(module._on_host(given) if isinstance(module, Scripted) else given, key)
         except ArgumentError as e:
             errors.append(str(e))
             continue
@@ -154,7 +155,11 @@ def load_own(
             setattr(module, name, given)
         else:
             with np.errstate(all="ignore"):
-                array[...] = given.astype(array.dtype, copy=False)
+                given = given.astype(array.dtype, copy=False)
+            if isinstance(module, Scripted):
+                module._fill(array, given)
+            else:
+                array[...] = given
     set_extra = getattr(type(module), "set_extra_state", None)
     if set_extra is not None:
         if prefix + EXTRA_STATE in state_dict:

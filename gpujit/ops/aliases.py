@@ -30,6 +30,7 @@ def _copy(op: Op, text: str) -> None:
             random=op.random,
             active_if=op.active_if,
             never_raises=op.never_raises,
+            asked_for_shape=op.asked_for_shape,
         )
     )
 

@@ -14,7 +14,7 @@ schema, by position, defaults filled in:
 ``into=`` is the out-variant, which computes the result in a given array, see ``out_variants``.
 
 What a schema cannot say about memory and effects is declared with the entry as well: ``may_alias``, ``hidden_writes``,
-``effects``, ``random``, ``active_if`` (see ``Op``).
+``effects``, ``random``, ``active_if``, ``asked_for_shape`` (see ``Op``).
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ class Op:
     entry when this one is its in-place or out= form.
 
     Facts that the schema does not hold:
+        asked_for_shape: names of a view's tensor arguments of which shape and dtype alone matter. Where a view that
+            reads the elements of others looks is known once it runs.
         may_alias: a result may be an argument, or share memory with one, without an alias mark in the schema.
         hidden_writes: names of arguments that are written although the schema does not mark them.
         effects: it must run even when nobody reads its result.
         random: it draws from a generator, which counts as an effect.
-        active_if: name of a bool argument; while it is False there are no effects, draws or hidden writes.
+        active_if: names of arguments; while one of them is False or 0 there are no effects, draws or hidden writes.
         never_raises: it succeeds on all values that fit the schema.
         scalar: how it is recorded for kernels, when not by its body (see ``record``).
     """
@@ -71,8 +73,9 @@ class Op:
         may_alias: bool = False,
         hidden_writes: tuple[str, ...] = (),
         random: bool = False,
-        active_if: str | None = None,
+        active_if: tuple[str, ...] = (),
         never_raises: bool = False,
+        asked_for_shape: tuple[str, ...] = (),
     ) -> None:
         self.text = text
         self.name, self.overload = operator_name(text)
@@ -93,8 +96,9 @@ class Op:
         # A form that is derived draws and writes what its functional entry does.
         self.hidden_writes: tuple[str, ...] = derived_from.hidden_writes if derived_from is not None else hidden_writes
         self.random: bool = derived_from.random if derived_from is not None else random
-        self.active_if: str | None = derived_from.active_if if derived_from is not None else active_if
+        self.active_if: tuple[str, ...] = derived_from.active_if if derived_from is not None else active_if
         self.never_raises = never_raises
+        self.asked_for_shape = asked_for_shape
         self._kernels: dict[Any, Callable[..., Any]] = {}
 
     def __repr__(self) -> str:
@@ -104,6 +108,10 @@ class Op:
     def full_name(self) -> str:
         """``aten::add.Tensor``."""
         return f"{self.name}.{self.overload}" if self.overload else self.name
+
+    def asks_for_shape(self, position: int) -> bool:
+        """Whether of an argument, a tensor, shape and dtype alone matter."""
+        return self.schema.arguments[position].name in self.asked_for_shape
 
     @property
     def data_dependent(self) -> bool:
@@ -254,7 +262,7 @@ def reduction(
     scalar: object = None,
     may_alias: bool = False,
     hidden_writes: tuple[str, ...] = (),
-    active_if: str | None = None,
+    active_if: tuple[str, ...] = (),
 ) -> Callable[[Body], Body]:
     """Declare an operator over rows.
 
@@ -297,7 +305,7 @@ def library(
     onnx: object = None,
     may_alias: bool = False,
     random: bool = False,
-    active_if: str | None = None,
+    active_if: tuple[str, ...] = (),
     scalar: object = None,
 ) -> Callable[[Body], Body]:
     """Declare an operator with a kernel of its own. ``scalar``: ``Rows``, for one that can be recorded all the same."""
@@ -326,15 +334,31 @@ def library(
 
 
 def view(
-    text: str, *, type_rule: TypeRule | None = None, onnx: object = None, scalar: object = None
+    text: str,
+    *,
+    type_rule: TypeRule | None = None,
+    onnx: object = None,
+    scalar: object = None,
+    asked_for_shape: tuple[str, ...] = (),
 ) -> Callable[[Body], Body]:
     """Declare an operator whose result shares memory with its first argument (or may).
 
-    ``scalar``: ``Rows`` of one that may compute, such as a cast.
+    ``scalar``: ``Rows`` of one that may compute, such as a cast. ``asked_for_shape``: see ``Op``.
     """
 
     def declare(body: Body) -> Body:
-        op = add_op(Op(text, "view", body, half="native", type_rule=type_rule, onnx=onnx, scalar=scalar))
+        op = add_op(
+            Op(
+                text,
+                "view",
+                body,
+                half="native",
+                type_rule=type_rule,
+                onnx=onnx,
+                scalar=scalar,
+                asked_for_shape=asked_for_shape,
+            )
+        )
         if "(a" not in text:
             raise InternalError(f"view {op.full_name} has no alias mark in its schema")
         return body

@@ -18,6 +18,7 @@ from gpujit.passes.cse import eliminate_common_subexpressions, pool_constants
 from gpujit.passes.dce import eliminate_dead_code
 from gpujit.passes.decompose.attention import fuse_attention
 from gpujit.passes.decompose.einsum import write_out_attention_products
+from gpujit.passes.decompose.for_device import write_out_for_device
 from gpujit.passes.decompose.main import decompose_moves
 from gpujit.passes.decompose.products import fuse_addmm
 from gpujit.passes.fold import fold
@@ -120,6 +121,11 @@ SPECIALISED: tuple[Pass, ...] = (
     eliminate_dead_code,
 )
 
+# The same for a GPU: what it has no kernel for is written out in what it has some for.
+ON_DEVICE: tuple[Pass, ...] = tuple(
+    each for p in SPECIALISED for each in ((write_out_for_device, p) if p is name_parts else (p,))
+)
+
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     "cleanup": CLEANUP,
     "simplify": SIMPLIFY,
@@ -127,6 +133,7 @@ PIPELINES: dict[str, tuple[Pass, ...]] = {
     "freeze": FREEZE,
     "optimize": OPTIMIZE,
     "specialised": SPECIALISED,
+    "on_device": ON_DEVICE,
 }
 # Those whose results are the same to the last bit.
 EXACT = ("cleanup", "simplify", "functional", "freeze")

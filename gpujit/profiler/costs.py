@@ -199,7 +199,7 @@ def _adaptive(node: Node) -> int | None:
 
 
 _FORMULAS: dict[str, Callable[[Node], int | None]] = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "_convolution_mode"), _convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
     **dict.fromkeys(("_convolution", "convolution"), _general),
     **dict.fromkeys(("linear", "mm", "bmm", "matmul", "mv", "dot"), _product_of(0)),

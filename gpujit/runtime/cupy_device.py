@@ -1,4 +1,5 @@
-"""A CUDA device: CuPy's memory and arrays, kernels through ``cuda.core``, products through cuBLASLt.
+"""A CUDA device: CuPy's memory and arrays, kernels through ``cuda.core``, products through cuBLASLt, convolutions and
+attention through cuDNN.
 
 The one module that imports CuPy and NVIDIA's packages, and it is imported when such a device is asked for. Not run
 without a GPU: ``ci/gpu.sh`` checks it on one.
@@ -22,8 +23,9 @@ from gpujit.ir.values import DeviceTensor
 from gpujit.kernels import cuda_cache
 from gpujit.kernels.cuda_launch import BLOCKS_EACH
 from gpujit.kernels.cuda_tile import limits_of
-from gpujit.kernels.launches import Address, Convolution, DeviceKernel, Gemm, Launch, Matrix
+from gpujit.kernels.launches import Address, Attention, Convolution, DeviceKernel, Gemm, Launch, LibraryCall, Matrix
 from gpujit.runtime.cublas import Products
+from gpujit.runtime.cudnn import Plan, Plans, open_plans, short
 from gpujit.runtime.device import At, Call, Handle, OutOfMemory
 from gpujit.support.config import config
 from gpujit.support.errors import DeviceError, InternalError
@@ -60,8 +62,6 @@ class CupyMemory:
 class CupyDevice:
     """A GpuDevice. ``capability`` is the compute capability."""
 
-    has_convolution = False
-
     def __init__(self, index: int, card: str, capability: tuple[int, int], driver: str) -> None:
         self.index, self.capability = index, capability
         self.name, self.pid = f"cuda:{index}", os.getpid()
@@ -77,6 +77,8 @@ class CupyDevice:
         self._kernels: dict[DeviceKernel, tuple[Any, Any]] = {}
         self._lock = threading.RLock()
         self._capture = threading.Lock()
+        # What has plans of cuDNN, or why it is not to be had; None before that is asked.
+        self._plans: Plans | str | None = None
         with self._device:
             self._products, self.capture_refusal = _products()
         self.workspace = _WORKSPACE_HOPPER if capability[0] >= 9 else _WORKSPACE
@@ -89,6 +91,8 @@ class CupyDevice:
         with self._device:
             try:
                 yield
+            except cupy.cuda.memory.OutOfMemoryError as fault:
+                raise _no_memory(self.name, fault) from None
             except Exception as fault:
                 if not isinstance(fault, _CudaError) and type(fault).__name__ not in _NAMES:
                     raise
@@ -254,9 +258,31 @@ class CupyDevice:
         shape = (gemm.batches, m.rows, m.columns)
         return self.array(DeviceTensor(_address(m.at, at), shape, strides, gemm.dtype, None))
 
-    def convolution(self, convolution: Convolution, at: At, workspace: int) -> Call | None:
-        """See GpuDevice: products do convolutions here."""
-        return None
+    def room(self, work: Convolution | Attention) -> int | str:
+        """See GpuDevice."""
+        with self._device:
+            plans = self._cudnn()
+            found = plans if isinstance(plans, str) else plans.found(work)
+        return found.room if isinstance(found, Plan) else found
+
+    def library(self, call: LibraryCall, at: At) -> Call:
+        """See GpuDevice."""
+        plans = self._cudnn()
+        if isinstance(plans, str):
+            raise DeviceError(plans)
+        with self._device:
+            put = plans.call(call, at)
+
+        def run(stream: Handle) -> None:
+            put(stream.ptr)
+
+        return run
+
+    def _cudnn(self) -> Plans | str:
+        with self._lock:
+            if self._plans is None:
+                self._plans = _plans(self.description)
+            return self._plans
 
     # Streams and graphs
 
@@ -325,12 +351,35 @@ def _products() -> tuple[Products | None, str]:
         return None, f"{reason}: cuBLASLt is not to be had ({type(fault).__name__}: {fault})"
 
 
+def _plans(description: str) -> Plans | str:
+    """What has plans of cuDNN on the current device, or why there are none."""
+    if util.find_spec("cudnn") is None:
+        return "cuDNN's front end is not installed: pip install 'gpujit[cudnn]'"
+    try:
+        cudnn = importlib.import_module("cudnn")
+    except Exception as fault:
+        return f"cuDNN's front end cannot be imported ({type(fault).__name__}: {short(fault)})"
+    return open_plans(cudnn, description)
+
+
 def _address(place: Address, at: At) -> int:
     return at(place.array) + place.offset
 
 
+def _no_memory(name: str, fault: Exception) -> DeviceError:
+    """The error for memory that CUDA and its libraries wanted themselves."""
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return DeviceError(
+        f"there is no memory on {name}: {fault}; {int(free):,} of {int(total):,} bytes are free. Free arrays, use a "
+        "smaller batch, or run on device='cpu'",
+        code="device-memory",
+    )
+
+
 def _error(name: str, fault: Exception) -> DeviceError:
     text = str(fault).splitlines()[0] if str(fault) else type(fault).__name__
+    if "MemoryAllocation" in text or "OUT_OF_MEMORY" in text:
+        return _no_memory(name, fault)
     if "InvalidResourceHandle" in text or "INVALID_HANDLE" in text or "ContextIsDestroyed" in text:
         return DeviceError(f"{name}: the current stream was destroyed, or belongs to another device ({text})")
     return DeviceError(f"{name}: {text}")

@@ -13,16 +13,17 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
 from gpujit.ir.values import Device, DeviceTensor, parse_device
+from gpujit.kernels.launches import Gemm, Launch
 from gpujit.support.errors import DeviceError
 
 if TYPE_CHECKING:
     from gpujit.kernels.cuda_tile import Limits
-    from gpujit.kernels.launches import Convolution, DeviceKernel, Gemm, Launch
+    from gpujit.kernels.launches import Attention, Convolution, DeviceKernel, LibraryCall
 
 log = logging.getLogger("gpujit.device")
 
@@ -46,6 +47,10 @@ class OutOfMemory(Exception):
         super().__init__(f"{nbytes} bytes")
 
 
+class SharedMemory(Exception):
+    """An attribute that a plan writes on the device shares memory with another tensor: this call is not the plan's."""
+
+
 class Memory(Protocol):
     """Device memory, given back when nobody holds this any more."""
 
@@ -63,7 +68,7 @@ class GpuDevice(Protocol):
 
     ``name``: as in ``cuda:0``. ``description``: the card and its driver, for people. ``pid``: the process whose device
     this is. ``limits``: what kernels may use. ``capture_refusal``: why work cannot be recorded as graphs; empty when it
-    can. ``has_convolution``: whether a library does convolutions. ``workspace``: bytes that calls of libraries work in.
+    can. ``workspace``: bytes that products work in.
     """
 
     name: str
@@ -71,7 +76,6 @@ class GpuDevice(Protocol):
     pid: int
     limits: Limits
     capture_refusal: str
-    has_convolution: bool
     workspace: int
 
     def here(self) -> AbstractContextManager[None]:
@@ -111,8 +115,11 @@ class GpuDevice(Protocol):
     def gemm(self, gemm: Gemm, at: At, workspace: int) -> Call:
         """A product of matrices, for which all is prepared now. Calls with one workspace do not run side by side."""
 
-    def convolution(self, convolution: Convolution, at: At, workspace: int) -> Call | None:
-        """A convolution, for which all is prepared now; None where no library has it."""
+    def room(self, work: Convolution | Attention) -> int | str:
+        """Bytes that a library needs to do this in, for which all is prepared now and kept; or why none does it."""
+
+    def library(self, call: LibraryCall, at: At) -> Call:
+        """A call of a library for work that ``room`` has found it to do. What is called raises DeviceError."""
 
     def stream(self) -> Handle:
         """The stream that the caller's work goes to now. Raises DeviceError when it was destroyed."""
@@ -142,6 +149,13 @@ class GpuDevice(Protocol):
         """Do a graph's work."""
 
 
+def bound(device: GpuDevice, call: Launch | Gemm | LibraryCall, at: At, workspace: int) -> Call:
+    """A call of a step with its addresses; products work in ``workspace``."""
+    if isinstance(call, Launch):
+        return device.launch(call, at)
+    return device.gemm(call, at, workspace) if isinstance(call, Gemm) else device.library(call, at)
+
+
 def require_process(device: GpuDevice) -> None:
     """Raises DeviceError in a process forked from the one that opened the device."""
     if os.getpid() != device.pid:
@@ -149,6 +163,13 @@ def require_process(device: GpuDevice) -> None:
             f"{device.name} was opened by process {device.pid}, and CUDA does not work in processes forked from it; "
             "start workers with multiprocessing's 'spawn', or load the module after the fork"
         )
+
+
+def raise_ours(device: GpuDevice, fault: Exception) -> NoReturn:
+    """Raise a fault of CUDA's as a DeviceError, and any other as it is. The interpreter, through which it comes, knows
+    no faults of a device; entering ``here`` before there is one would cost each run some time."""
+    with device.here():
+        raise fault
 
 
 def no_memory(device: GpuDevice, fault: OutOfMemory, what: str) -> DeviceError:

@@ -20,7 +20,7 @@ import numpy as np
 from gpujit.ir.values import DeviceTensor, ScriptObject
 from gpujit.passes.analysis.attributes import reachable
 from gpujit.passes.specialise.outside import may_be_looked_at
-from gpujit.runtime.device import GpuDevice, Handle, allocate, contiguous_copy, to_host
+from gpujit.runtime.device import GpuDevice, Handle, allocate, contiguous_copy, raise_ours, require_process, to_host
 
 
 @dataclass(eq=False)
@@ -70,6 +70,11 @@ class Resident:
             self.follow(stream)
             self.device.upload(self.address, found, stream)
             self.device.synchronise(stream)
+
+    def written(self, stream: Handle) -> None:
+        """A stream wrote it, without anybody waiting for that."""
+        self._copies.clear()
+        self.stream = stream
 
     def share(self) -> None:
         """Callers get arrays of it from now on."""
@@ -157,6 +162,26 @@ def settle(device: GpuDevice, places: Iterable[tuple[ScriptObject, int]]) -> Non
             owner.slots[slot] = tensor
 
 
+def residents_of(root: ScriptObject) -> list[Resident]:
+    """The memory of all attributes of an object, and of those below it."""
+    found = {
+        id(x.owner): x.owner
+        for o in reachable([root])
+        for x in o.slots
+        if type(x) is DeviceTensor and type(x.owner) is Resident
+    }
+    return list(found.values())
+
+
+def within(x: DeviceTensor, residents: Sequence[Resident]) -> DeviceTensor | None:
+    """A caller's tensor as one in the memory of attributes; None when it is not there."""
+    low, high = _bounds(x, x.address)
+    for each in residents:
+        if low < high and each.address <= low and high <= each.address + each.nbytes:
+            return replace(x, owner=each)
+    return None
+
+
 class _Mirror:
     """Host copies of device memory, each piece once, so that tensors that share memory do so in their copies."""
 
@@ -234,7 +259,12 @@ class HostRun(_Mirror):
     def get(self, slot: int, owner: ScriptObject) -> Any:
         """An attribute's value."""
         value = owner.slots[slot]
-        return self.array(value) if type(value) is DeviceTensor else value
+        if type(value) is not DeviceTensor:
+            return value
+        try:
+            return self.array(value)
+        except Exception as fault:
+            raise_ours(self.device, fault)
 
     def set(self, slot: int, owner: ScriptObject, value: Any) -> None:
         """Store a value in an attribute."""
@@ -278,6 +308,7 @@ class Attributes:
 
     def read(self, owner: ScriptObject, slot: int) -> Any:
         """An attribute for callers, who may write into it."""
+        self._require_process(owner.slots[slot])
         if belongs(owner.slots[slot]):
             self.move(owner)
             with self.device.here():
@@ -292,6 +323,7 @@ class Attributes:
     def taken(self, value: Any) -> Any:
         """A caller's value as an attribute holds it: arrays on the device are shared with the caller, others copied."""
         device = self.device
+        self._require_process(value)
         if type(value) is DeviceTensor:
             with device.here():
                 if may_be_looked_at(value):
@@ -308,6 +340,8 @@ class Attributes:
     def bring_back(self) -> None:
         """Have all that was moved on the host again. Raises DeviceError, with nothing done, when it cannot be read."""
         with self._lock:
+            if not self._moved:
+                return
             for owner, slot, _, host in self._copies(self._moved.values()):
                 owner.slots[slot] = host
             self._moved.clear()
@@ -326,7 +360,13 @@ class Attributes:
                 if owner.slots[slot] is host:
                     owner.slots[slot] = tensor
 
+    def _require_process(self, value: Any) -> None:
+        """Raises DeviceError in a forked process for what is, or has its place, on the device."""
+        if type(value) is DeviceTensor or belongs(value):
+            require_process(self.device)
+
     def _copies(self, roots: Iterable[ScriptObject]) -> list[tuple[ScriptObject, int, DeviceTensor, np.ndarray]]:
+        require_process(self.device)
         with self.device.here():
             mirror = _Mirror(self.device, self.device.stream())
             objects = [(o, k, x) for o in reachable(roots) for k, x in enumerate(o.slots)]

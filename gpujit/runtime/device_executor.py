@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpujit.ir import types as T
-from gpujit.ir.graph import Graph, Value
+from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.module import Function
 from gpujit.ir.values import CPU, Device, DeviceTensor, ScriptObject, parse_device
 from gpujit.passes.analysis.alias import AliasAnalysis
+from gpujit.passes.autocast import settle_casts, with_casts
 from gpujit.passes.device import remap_devices, values_of
 from gpujit.passes.inline import inlined
 from gpujit.passes.nodes import constant_before, insert_op, replace_node
 from gpujit.passes.peephole.device import on_device
 from gpujit.runtime import bytecode as bc
-from gpujit.runtime.device import NO_PLAN, GpuDevice, mapped, require_process, to_device, to_host
-from gpujit.runtime.device_attributes import Attributes, HostRun, settle
+from gpujit.runtime.device import NO_PLAN, GpuDevice, SharedMemory, mapped, require_process, to_device, to_host
+from gpujit.runtime.device_attributes import Attributes, HostRun, residents_of, settle, within
 from gpujit.runtime.executor import Executor, Plan, Planner
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.outputs import Targets
@@ -45,6 +46,7 @@ class DeviceExecutor(Executor):
     """
 
     on_cores = False
+    pipeline = "on_device"
 
     def __init__(
         self,
@@ -97,7 +99,12 @@ class DeviceExecutor(Executor):
                 return self._on_host(lambda host: self._run(plan, host, None), values)
             if self._first and self.attributes is not None:
                 self.attributes.move(values[0])
-            return plan.runner.run(values)
+            try:
+                return plan.runner.run(values)
+            except SharedMemory:
+                # Nothing was done yet.
+                self.counters.interpreted += 1
+                return self._on_host(self.interpret, values)
 
     def _give_up(self, key: Any, fault: GpujitError) -> None:
         if isinstance(fault, DeviceError) and fault.code != NO_PLAN:
@@ -110,14 +117,20 @@ class DeviceExecutor(Executor):
         stream = device.stream()
         given = values[self._first :]
         copies: list[tuple[DeviceTensor, np.ndarray]] = []
+        run = HostRun(device, stream)
+        residents = residents_of(values[0]) if self._first and self._may_write() else []
 
         def copied(x: DeviceTensor) -> np.ndarray:
+            own = within(x, residents)
+            if own is not None:
+                # An attribute: what is written into it is seen in the input, too.
+                return run.array(own)
             found = to_host(device, x, stream)
             copies.append((x, found))
             return found
 
         before = getattr(self._hosting, "run", None)
-        run = self._hosting.run = HostRun(device, stream)
+        self._hosting.run = run
         try:
             result = call([*values[: self._first], *mapped(given, DeviceTensor, copied)])
         finally:
@@ -161,7 +174,7 @@ class DeviceExecutor(Executor):
 
     def _source_graph(self) -> Graph:
         if self._graph is None:
-            self._graph = on_one_device(inlined(self.function.graph), parse_device(self.device.name))
+            self._graph = on_one_device(inlined(with_casts(self.function.graph)), parse_device(self.device.name))
         return self._graph
 
     def _prepare(self, values: list[Any]) -> Plan:
@@ -180,17 +193,21 @@ class DeviceExecutor(Executor):
         )
 
 
-def written_inputs(graph: Graph, alias: AliasAnalysis) -> list[Value]:
-    """Inputs that a graph may write into, or into the tensors they hold."""
+def written_inputs(graph: Graph, alias: AliasAnalysis, apart: Collection[Node] = ()) -> list[Value]:
+    """Inputs that a graph may write into, or into the tensors they hold; nodes in ``apart`` do not."""
+
+    def is_written(value: Value) -> bool:
+        return any(n not in apart for n in alias.writers(value))
+
     tensors = [v for v in graph.inputs if isinstance(v.type, T.TensorType)]
-    found = [v for v in tensors if alias.is_written(v)]
+    found = [v for v in tensors if is_written(v)]
     # What is written and was not made here may come from any container, but not from an object's attributes.
     others = [v for v in graph.inputs if not isinstance(v.type, (T.TensorType, T.ClassType)) and _may_hold(v.type)]
     if others:
         for node in graph.all_nodes():
             if not node.kind.startswith(_TAKING):
                 continue
-            if any(isinstance(v.type, T.TensorType) and alias.is_written(v) for v in node.outputs):
+            if any(isinstance(v.type, T.TensorType) and is_written(v) for v in node.outputs):
                 return [*found, *others]
     return found
 
@@ -210,6 +227,7 @@ def on_one_device(graph: Graph, place: Device) -> Graph:
     """A copy of a graph whose tensors all lie on one device: it is told so where it asks, and to operators, which the
     host runs as well, it is the CPU."""
     graph = graph.copy()
+    settle_casts(graph, place)
     remap_devices(graph, place)
     on_device(graph, str(place))
     for node in list(graph.all_nodes()):

@@ -23,8 +23,10 @@ from gpujit.fuser.fuse import Fused, fuse
 from gpujit.fuser.lower import Lowered
 from gpujit.ir.graph import Graph, Node
 from gpujit.ir.module import Function
+from gpujit.ir.values import CPU
 from gpujit.kernels.supply import NotCompiled
 from gpujit.passes import pipeline
+from gpujit.passes.autocast import settle_casts, with_casts
 from gpujit.passes.inline import inlined
 from gpujit.passes.specialise.guards import (
     ContainerSpec,
@@ -145,6 +147,8 @@ class Executor:
 
     # Whether plans run on a processor's cores.
     on_cores: ClassVar[bool] = True
+    # The passes that specialised graphs go through.
+    pipeline: ClassVar[str] = "specialised"
 
     def __init__(
         self,
@@ -396,7 +400,8 @@ class Executor:
     def specialised_only(self, values: list[Any]) -> Specialised:
         """The function for these values, before any pass. Raises GpujitError."""
         if self._graph is None:
-            self._graph = inlined(self.function.graph)
+            self._graph = inlined(with_casts(self.function.graph))
+            settle_casts(self._graph, CPU)
         return specialise(self._graph, key_of(self._graph, values), volatile=frozenset(self._volatile))
 
     def specialised(self, values: list[Any], stage: Stage | None = None) -> Specialised:
@@ -405,7 +410,7 @@ class Executor:
         stage.note = "specialise"
         found = self.specialised_only(values)
         stage.note = "optimise"
-        pipeline.run(found.graph, "specialised")
+        pipeline.run(found.graph, self.pipeline)
         return found
 
     def _prepare(self, values: list[Any]) -> Plan:

@@ -14,6 +14,7 @@ from gpujit.ir.values import namedtuple_class
 from gpujit.ops import table
 from gpujit.ops.infer_check import checked
 from gpujit.ops.overloads import candidates_for, resolve
+from gpujit.passes.autocast import with_casts
 from gpujit.passes.inline import compile_callees
 from gpujit.runtime import bytecode as bc
 from gpujit.runtime.constructs import (
@@ -147,7 +148,7 @@ class _FunctionLowerer:
 
     def function(self, function: Function) -> bc.Code:
         self.stack.append(function)
-        return self.graph(function.graph)
+        return self.graph(with_casts(function.graph))
 
     def graph(self, graph: Graph) -> bc.Code:
         self.result.inputs = len(graph.inputs)

@@ -1,4 +1,4 @@
-"""A CUDA device in host memory: kernels run in Numba's simulator, products and convolutions through NumPy.
+"""A CUDA device in host memory: kernels run in Numba's simulator, calls of libraries through NumPy.
 
 All is done at once, so that streams are numbers without a meaning; a graph is a list of the calls that were recorded.
 Addresses are those of host memory, which is written and read within allocations only.
@@ -12,10 +12,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,16 @@ import numpy as np
 from gpujit.ir.values import DeviceTensor
 from gpujit.kernels.cuda_launch import simulated
 from gpujit.kernels.cuda_tile import Limits
-from gpujit.kernels.launches import Address, Convolution, DeviceKernel, Gemm, Launch, Matrix
+from gpujit.kernels.launches import (
+    Address,
+    Attention,
+    Convolution,
+    DeviceKernel,
+    Gemm,
+    Launch,
+    LibraryCall,
+    Matrix,
+)
 from gpujit.ops import table
 from gpujit.runtime.device import ALIGN, At, Call, Handle
 from gpujit.support.errors import DeviceError, InternalError
@@ -144,24 +152,18 @@ class HostBacked:
         shape = (call.batches, m.rows, m.columns)
         return np.ndarray(shape, call.dtype, flat, first * size, (m.batch * size, m.row * size, m.column * size))
 
-    def convolved(self, call: Convolution, at: At) -> Callable[[], None]:
-        """A Convolution through NumPy."""
-
-        def whole(place: Address, shape: tuple[int, ...]) -> np.ndarray:
-            flat, first = self.elements(at(place.array), call.dtype, place.offset)
-            return flat[first : first + prod(shape)].reshape(shape)
-
-        op = table.by_full_name(f"aten::conv{len(call.x_shape) - 2}d")
-        assert op is not None
-        kernel = op.kernel(np)
-        x, weight = whole(call.x, call.x_shape), whole(call.weight, call.weight_shape)
-        out = whole(call.out, call.out_shape)
-        bias = None if call.bias is None else whole(call.bias, call.weight_shape[:1])
-        numbers = [list(call.stride), list(call.padding), list(call.dilation), call.groups]
+    def done(self, call: LibraryCall, at: At) -> Callable[[], None]:
+        """A library's call through NumPy."""
+        work = call.work
+        size = work.dtype.itemsize
+        arrays = [
+            self.view(DeviceTensor(at(p.array) + p.offset, x.shape, tuple(s * size for s in x.steps), work.dtype, None))
+            for p, x in zip(call.arrays, work.layouts, strict=True)
+        ]
 
         def run() -> None:
             with np.errstate(all="ignore"):
-                out[...] = kernel(x, weight, bias, *numbers)
+                do_work(work, arrays)
 
         return run
 
@@ -177,12 +179,29 @@ class HostBacked:
         return found
 
 
+def do_work(work: Convolution | Attention, arrays: Sequence[np.ndarray]) -> None:
+    """What a library does, on arrays as ``work.layouts`` tells of them."""
+    *operands, out = arrays
+    if isinstance(work, Convolution):
+        op = table.by_full_name(f"aten::conv{len(work.stride)}d")
+        assert op is not None
+        x, weight, bias = operands[0], operands[1], operands[2] if work.has_bias else None
+        around = [(0, 0), (0, 0), *zip(work.before, work.after, strict=True)]
+        numbers = [list(work.stride), [0] * len(work.stride), list(work.dilation), work.groups]
+        out[...] = op.kernel(np)(np.pad(x, around), weight, None if bias is None else bias.ravel(), *numbers)
+        return
+    op = table.by_full_name("aten::scaled_dot_product_attention")
+    assert op is not None
+    q, k, v = operands[:3]
+    added = None if work.bias is None else operands[3]
+    out[...] = op.kernel(np)(q, k, v, added, 0.0, work.is_causal, work.scale, q.shape[1] != k.shape[1])
+
+
 class SimulatedDevice(HostBacked):
     """A GpuDevice for which Numba's simulator runs the kernels."""
 
     limits = LIMITS
     capture_refusal = ""
-    has_convolution = False
     workspace = 0
 
     def __init__(self, index: int) -> None:
@@ -243,9 +262,13 @@ class SimulatedDevice(HostBacked):
         """See GpuDevice."""
         return self._call(self.product(gemm, at))
 
-    def convolution(self, convolution: Convolution, at: At, workspace: int) -> Call | None:
+    def room(self, work: Convolution | Attention) -> int | str:
+        """See GpuDevice: own kernels are what there is to try."""
+        return "the simulator has no cuDNN"
+
+    def library(self, call: LibraryCall, at: At) -> Call:
         """See GpuDevice."""
-        return self._call(self.convolved(convolution, at))
+        return self._call(self.done(call, at))
 
     def _call(self, work: Callable[[], None]) -> Call:
         """Work that is done, or recorded while the thread captures."""

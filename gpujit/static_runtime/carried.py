@@ -21,10 +21,15 @@ from gpujit.static_runtime.places import facts_of
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Nodes made for it: ``entries`` copy what a loop begins with, ``rounds`` what a round hands on, into that copy."""
+    """Nodes made for it: ``entries`` copy what a loop begins with, ``rounds`` what a round hands on, into that copy.
+
+    ``apart`` are others that write memory which no input and no other attribute has; those of ``puts`` are copies too.
+    """
 
     entries: set[Node] = field(default_factory=set)
     rounds: set[Node] = field(default_factory=set)
+    puts: set[Node] = field(default_factory=set)
+    apart: set[Node] = field(default_factory=set)
 
 
 def keep_in_place(graph: Graph) -> Carried:

@@ -17,8 +17,8 @@ from gpujit.static_runtime.places import Place
 from gpujit.static_runtime.starts import Start, cast_start, is_half
 from gpujit.support.errors import ArgumentError, InternalError
 
-# Nodes that are taken, with paddings that are numbers.
-NAMES = ("aten::conv1d", "aten::conv2d", "aten::_convolution")
+# Nodes that are taken.
+NAMES = ("aten::conv1d", "aten::conv2d", "aten::_convolution", "aten::_convolution_mode")
 
 
 def native_convolution(
@@ -49,12 +49,14 @@ def native_convolution(
     rank = len(x.shape) - 2
     if rank not in (1, 2) or weights.ndim != rank + 2 or len(result.shape) != rank + 2:
         return None
-    numbers = [_pair(v, rank, first) for v, first in ((found.stride, 1), (found.padding, 0), (found.dilation, 1))]
-    if any(n is None for n in numbers) or type(found.groups) is not int:
-        return None
-    stride, padding, dilation = (n or (0, 0) for n in numbers)
     height, width = (1, x.shape[2]) if rank == 1 else x.shape[2:]
     matrix = weights.reshape(*weights.shape[:2], 1, weights.shape[2]) if rank == 1 else weights
+    stride, dilation = _pair(found.stride, rank, 1), _pair(found.dilation, rank, 1)
+    if stride is None or dilation is None or type(found.groups) is not int:
+        return None
+    padding = _padding(found.padding, rank, matrix.shape[2:], stride, dilation)
+    if padding is None:
+        return None
     window = Window(height, width, matrix.shape[2:], stride, padding, dilation)
     described = conv.Conv(
         x.shape[0],
@@ -81,6 +83,19 @@ def native_convolution(
             raise
         return None
     return ending.step(bound, [found.x] if made is None else made.operands)
+
+
+def _padding(
+    padding: Any, rank: int, taps: tuple[int, ...], stride: tuple[int, int], dilation: tuple[int, int]
+) -> tuple[int, int] | None:
+    """Zeros before and after, as (y, x), for numbers or ``same`` and ``valid``; None where there are more on one side,
+    and for what the operator refuses."""
+    if padding == "valid":
+        return 0, 0
+    if padding != "same":
+        return _pair(padding, rank, 0)
+    y, x = ((t - 1) * step for t, step in zip(taps, dilation, strict=True))
+    return None if y % 2 or x % 2 or stride != (1, 1) else (y // 2, x // 2)
 
 
 def _pair(numbers: Any, rank: int, first: int) -> tuple[int, int] | None:

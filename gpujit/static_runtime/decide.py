@@ -24,7 +24,7 @@ from gpujit.ops.registry import Op
 from gpujit.passes.analysis.alias import AliasAnalysis
 from gpujit.passes.analysis.effects import entry_of, inner_nodes, is_pure
 from gpujit.runtime.lower import Lowerer
-from gpujit.static_runtime.carried import keep_in_place
+from gpujit.static_runtime.carried import Carried, keep_in_place
 from gpujit.static_runtime.endings import NO_ENDING, Ending, endings
 from gpujit.static_runtime.layout import strides_of
 from gpujit.static_runtime.lifetime import last_steps, lifetimes_of, may_be_planned, owner_of
@@ -70,12 +70,13 @@ class Decisions:
     ) -> None:
         self.options, self.lowerer, self.maker = options, lowerer, maker
         self.graph, nodes = copied(source)
-        self.rewrite()
+        # Before anything is rewritten: these are the names that values have in other copies.
         self.names = name_values(self.graph)
+        self.rewrite()
         self.programs = {nodes[n]: low for n, low in programs.items() if n in nodes}
         self.fallback = {nodes[n]: step for n, step in lowerer.fused.items() if n in nodes}
         by_value = {v: strides[name] for v, name in self.names.items() if name in strides}
-        self.places = Places(self.graph, by_value, keep_in_place(self.graph), self.order_of)
+        self.places = Places(self.graph, by_value, self.carried(), self.order_of)
         self.alias = AliasAnalysis(self.graph)
         self.order = steps_of(self.graph)
         self.position = {n: i for i, n in enumerate(self.order)}
@@ -98,6 +99,10 @@ class Decisions:
 
     def rewrite(self) -> None:
         """Write out nodes of the graph that steps can be had for only then."""
+
+    def carried(self) -> Carried:
+        """What writes memory that was there before, and is seen to be."""
+        return keep_in_place(self.graph)
 
     def decide(self) -> None:
         """Fill in everything."""

@@ -1,4 +1,4 @@
-"""Attention as a step on a GPU: one kernel for few scores, two products and a softmax between them for many.
+"""Attention as a step on a GPU: by a library; else one kernel for few scores, two products and a softmax for many.
 
 Products of large matrices are quicker in a library, and then scores are worth writing to memory.
 """
@@ -6,33 +6,37 @@ Products of large matrices are quicker in a library, and then scores are worth w
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod, sqrt
+from math import isfinite, prod, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from gpujit.ir import scalar
 from gpujit.ir.dtypes import BOOL_, HALF_TYPES
-from gpujit.ir.graph import Node
-from gpujit.kernels.cuda_steps import StepBuilder
+from gpujit.ir.graph import Node, Value
+from gpujit.kernels.cuda_steps import ALIGNED, StepBuilder
 from gpujit.kernels.cuda_templates import attention
 from gpujit.kernels.cuda_windows import computed, widened
 from gpujit.kernels.index import dim, index
-from gpujit.kernels.launches import Number
+from gpujit.kernels.launches import Attention, Layout, Number
 from gpujit.kernels.tile import Bound, TileProgram
 from gpujit.kernels.tile_build import Builder
 from gpujit.passes.nodes import known
+from gpujit.static_runtime.device_libraries import Asked, add_call
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
-from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, multiply, scratch_view, started
+from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, multiply, scratch_view, started, together
 from gpujit.static_runtime.places import Place
 
 # Scores, of half types and others, up to which they are not worth two more launches; and what they may take in memory.
 FEW_HALF_SCORES, FEW_SCORES, MOST_BYTES = 1 << 19, 1 << 20, 1 << 30
 # Keys that one block goes over in not much more time than launches take.
 FEW_KEYS = 1024
+# Numbers a head that a library's attention takes: up to so many, in multiples of so many.
+MOST_LIBRARY_DEPTH, LIBRARY_DEPTHS = 256, 8
 _ROOM = (1 << 31) - (1 << 24)
 
 
-def device_attention(node: Node, place_of: PlaceOf, result: Place) -> MadeStep | None:
+def device_attention(node: Node, place_of: PlaceOf, result: Place, asked: Asked | None = None) -> MadeStep | None:
     """The step of ``scaled_dot_product_attention`` of floating-point tensors of up to four dims; None for others."""
     if node.kind != "aten::scaled_dot_product_attention" or len(node.inputs) != 8 or result.dtype not in PRODUCT_TYPES:
         return None
@@ -66,8 +70,11 @@ def device_attention(node: Node, place_of: PlaceOf, result: Place) -> MadeStep |
         factor = 1 / sqrt(depth)
     if type(factor) not in (int, float):
         return None
-    done = _fused(build, (q, k, v), shown, out, float(factor), is_causal) or _composed(
-        build, (q, k, v), shown, out, float(factor), is_causal
+    bias = _Bias(views[3], mask) if has_mask else None
+    done = (
+        (asked is not None and _by_library(build, (q, k, v), bias, out, float(factor), is_causal, asked))
+        or _fused(build, (q, k, v), shown, out, float(factor), is_causal)
+        or _composed(build, (q, k, v), shown, out, float(factor), is_causal)
     )
     return (build.finish(), operands) if done else None
 
@@ -88,6 +95,72 @@ def _spread(mask: View, scores: tuple[int, ...]) -> View | None:
     return mask._replace(
         shape=scores, steps=tuple(0 if n == 1 else s for n, s in zip(mask.shape, mask.steps, strict=True))
     )
+
+
+# By a library ---------------------------------------------------------------------------------------------------------
+
+
+class _Bias(NamedTuple):
+    """What is added to scores, or says which are hidden: as it lies, and as the node reads it."""
+
+    view: View
+    value: Value
+
+
+def _by_library(
+    build: StepBuilder,
+    sides: tuple[View, View, View],
+    bias: _Bias | None,
+    out: View,
+    factor: float,
+    is_causal: bool,
+    asked: Asked,
+) -> bool:
+    refusal = _refusal((*sides, out), bias, factor)
+    if refusal:
+        asked.refuse(refusal)
+        return False
+    views = [*sides, *([] if bias is None else [_of_four(bias.view)]), out]
+    q, k, v, *added, to = (_layout(x) for x in views)
+    work = Attention(q, k, v, to, added[0] if added else None, factor, is_causal, out.dtype)
+    arrays = [x.at for x in views]
+    room = asked.room(work, arrays)
+    if room is None:
+        return False
+    add_call(build, work, arrays, room)
+    return True
+
+
+def _refusal(views: tuple[View, ...], bias: _Bias | None, factor: float) -> str:
+    """Why a library's results might not be those of the operator; empty when they are."""
+    size = views[0].dtype.itemsize
+    if views[0].dtype not in HALF_TYPES:
+        return "cuDNN's attention is for float16 and bfloat16: others would be rounded"
+    if bias is not None and not _is_finite(bias):
+        return "cuDNN does not say what a row becomes whose keys are all hidden, and this mask may hide them"
+    if not (isfinite(factor) and factor > 0):
+        return "cuDNN's attention takes scales above 0"
+    if any(x.shape[3] > MOST_LIBRARY_DEPTH or x.shape[3] % LIBRARY_DEPTHS for x in views):
+        return f"cuDNN's attention takes up to {MOST_LIBRARY_DEPTH} numbers a head, in multiples of {LIBRARY_DEPTHS}"
+    for x in views:
+        if x.steps[3] != 1 or any(
+            n > 1 and (s <= 0 or s * size % ALIGNED) for n, s in zip(x.shape[:3], x.steps, strict=False)
+        ):
+            return f"cuDNN's attention takes rows that lie together and begin at multiples of {ALIGNED} bytes"
+    return ""
+
+
+def _is_finite(bias: _Bias) -> bool:
+    """Whether a bias is known, and hides nothing."""
+    if bias.view.dtype == BOOL_ or not bias.value.is_constant:
+        return False
+    return bool(np.isfinite(bias.value.constant().astype(np.float32)).all())
+
+
+def _layout(x: View) -> Layout:
+    """A view as libraries see it: along a dim of one element there is no stride to tell."""
+    usual = together(x.shape)
+    return Layout(x.shape, tuple(u if n == 1 else s for n, s, u in zip(x.shape, x.steps, usual, strict=True)))
 
 
 # One kernel -----------------------------------------------------------------------------------------------------------

@@ -8,14 +8,15 @@ which after it: so a run's launches always have the same addresses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from gpujit.ir.graph import Graph, Node, Value
-from gpujit.kernels.launches import Convolution, DeviceKernel, DeviceStep, Gemm, Launch
+from gpujit.kernels.launches import DeviceKernel, DeviceStep, Gemm, Launch
 from gpujit.passes.analysis.attributes import GET, SET
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.runtime import bytecode as bc
@@ -23,6 +24,7 @@ from gpujit.runtime.device import ALIGN, NO_PLAN
 from gpujit.runtime.explain import label_of
 from gpujit.static_runtime.build import NATIVE_RUN, Emit
 from gpujit.static_runtime.device_decide import DeviceDecisions
+from gpujit.static_runtime.device_writes import Apart, apart_of
 from gpujit.static_runtime.order import RETURN
 from gpujit.static_runtime.places import Place, facts_of
 from gpujit.static_runtime.plan import Plan
@@ -104,8 +106,10 @@ class DevicePlan:
     """Everything about one graph on one device that all its runtimes share.
 
     A runtime's memory is one block of ``size`` bytes: the arena, then the places of kept tensors, flags and scratch.
-    ``inputs`` are the graph's inputs with a place; ``host`` the nodes that run on the host, with the reason; ``labels``
-    say what steps do that are those of two nodes; ``values`` are those that lie in the arena.
+    ``inputs`` are the graph's inputs with a place; ``host`` the nodes that run on the host, with the reason;
+    ``declined`` say why a library does not do a step that it might; ``labels`` what steps do that are those of two
+    nodes; ``values`` are those that lie in the arena; ``apart`` has the attributes that are written, which must share
+    no memory.
     """
 
     graph: Graph
@@ -123,11 +127,13 @@ class DevicePlan:
     names: dict[Value, str]
     steps: dict[Node, DeviceStep]
     host: dict[Node, str]
+    declined: dict[Node, str]
     labels: dict[Node, str]
     separate: int
     planned: int
     overwritten: int
     values: list[PlannedValue]
+    apart: Apart | None
 
     def kernels(self) -> list[DeviceKernel]:
         """The kernels of all steps, each once."""
@@ -136,8 +142,8 @@ class DevicePlan:
 
     @property
     def needs_workspace(self) -> bool:
-        """Whether a library is called."""
-        return any(isinstance(c, (Gemm, Convolution)) for step in self.steps.values() for c in step.calls)
+        """Whether there are products."""
+        return any(isinstance(c, Gemm) for step in self.steps.values() for c in step.calls)
 
 
 def build_device(decisions: DeviceDecisions) -> DevicePlan:
@@ -146,11 +152,19 @@ def build_device(decisions: DeviceDecisions) -> DevicePlan:
 
 
 def _fixed(build: DeviceDecisions) -> set[Value]:
-    """Tensors in attributes that the graph reads and never writes or replaces."""
+    """Tensors in attributes that the graph reads and never replaces, nor writes but by copies to where they lie."""
     nodes = list(build.graph.all_nodes())
     replaced = {n.attributes["name"] for n in nodes if n.kind == SET}
     found = {n.output for n in nodes if n.kind == GET and n.attributes["name"] not in replaced}
-    return {v for v in found if facts_of(v) is not None and not build.alias.is_written(v)}
+    known = build.writes.known
+    return {v for v in found if facts_of(v) is not None and all(n in known for n in build.alias.writers(v))}
+
+
+def _label(joined: Node, node: Node) -> str:
+    """What a step does that is also that of a node before or behind it."""
+    if joined.inputs[1:2] == node.outputs:
+        return f"{label_of(node)}, into an attribute"
+    return f"{label_of(joined)}+{label_of(node).rpartition('::')[2]}"
 
 
 class _DeviceEmit(Emit):
@@ -197,12 +211,14 @@ class _DeviceEmit(Emit):
             kinds=build.kinds,
             names=build.names,
             steps=self.device_steps,
-            labels={n: f"{label_of(first)}+{label_of(n).rpartition('::')[2]}" for first, n in build.ended_by.items()},
+            labels={n: _label(first, n) for first, n in build.ended_by.items()},
+            declined={n: r for n, r in build.declined.items() if n in self.device_steps},
             host={n: build.refusals.get(n, "") for n in nodes if build.kinds[n] == "interpreter"},
             separate=found.separate,
             planned=len(found.values),
             overwritten=len(found.values) - len(found.buffers),
             values=planned_values(found),
+            apart=apart_of(build.graph, build.order, build.places, build.writes),
         )
 
     def room(self, nbytes: int) -> int:
@@ -279,6 +295,7 @@ class _DeviceEmit(Emit):
                 if result.root is value and value not in build.offset:
                     made[value] = self.keep(value)
                 roots.append(root_of(result, True))
+            step = self.over(node, step, roots)
             self.scratch = max(self.scratch, step.scratch)
             steps.append(PlannedStep(node, build.position[node], step, tuple(roots), self.checks))
             self.checks += len(step.checks)
@@ -301,6 +318,21 @@ class _DeviceEmit(Emit):
         for planned in steps:
             if planned.step.checks:
                 self.check(planned)
+
+    def over(self, node: Node, step: DeviceStep, roots: Sequence[int | np.ndarray | Kept]) -> DeviceStep:
+        """The step without the copy of its first operand to where that already is."""
+        operands = self.build.operands[node]
+        start, stop = step.restates
+        if start == stop:
+            return step
+        x, out = self.places.of(operands[0]), self.places.of(node.outputs[0])
+        first, last = roots[0], roots[len(operands)]
+        assert x is not None and out is not None
+        if isinstance(first, int) and isinstance(last, int):
+            is_same = first + x.offset == last + out.offset
+        else:
+            is_same = first is last and x.offset == out.offset
+        return replace(step, calls=step.calls[:start] + step.calls[stop:], restates=(0, 0)) if is_same else step
 
     def check(self, planned: PlannedStep) -> None:
         """An instruction that raises what a step found, at the place of its node."""

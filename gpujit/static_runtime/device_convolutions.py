@@ -9,16 +9,17 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
+from gpujit.ir.dtypes import FLOAT32
 from gpujit.ir.graph import Node
-from gpujit.kernels.cuda_steps import StepBuilder
+from gpujit.kernels.cuda_steps import ALIGNED, StepBuilder
 from gpujit.kernels.cuda_windows import Sizes, Windows, columns, for_dims, small_filters, spread_sums, whole_filters
-from gpujit.kernels.launches import Convolution
+from gpujit.kernels.launches import Address, Convolution
 from gpujit.static_runtime.convolution_nodes import Arguments, convolution_of
+from gpujit.static_runtime.device_libraries import Asked, add_call
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
 from gpujit.static_runtime.device_views import (
     PRODUCT_TYPES,
     View,
-    copied,
     copy,
     multiply,
     scratch_view,
@@ -26,6 +27,7 @@ from gpujit.static_runtime.device_views import (
 )
 from gpujit.static_runtime.endings import NO_ENDING, Ending
 from gpujit.static_runtime.places import Place
+from gpujit.support.config import config
 
 # Bytes of columns written at one time, and taps up to which each has its own code.
 MOST_COLUMNS, MOST_TAPS = 64 << 20, 64
@@ -41,8 +43,8 @@ class Work(NamedTuple):
     bias: View | None
     out: View
     windows: Windows
-    # Padding after the images, where it is the same as before.
-    is_symmetric: bool
+    # Padding after the images; before them it is that of the windows.
+    after: Sizes
     groups: int
     ending: str
 
@@ -52,11 +54,11 @@ class Work(NamedTuple):
 
 
 def device_convolution(
-    node: Node, place_of: PlaceOf, result: Place, ending: Ending = NO_ENDING, has_convolution: bool = False
+    node: Node, place_of: PlaceOf, result: Place, ending: Ending = NO_ENDING, asked: Asked | None = None
 ) -> MadeStep | None:
     """The step of a convolution of floating-point images; None for other nodes.
 
-    Of endings only relu is done, and not by a library.
+    Of endings only relu is done, and not by the library that is ``asked``.
     """
     found = convolution_of(node)
     if found is None or result.dtype not in PRODUCT_TYPES or ending.operands or ending.activation not in (None, "relu"):
@@ -77,8 +79,8 @@ def device_convolution(
         return None
     if found.transposed:
         done = not work.ending and _transposed(build, work)
-    elif has_convolution and work.is_symmetric:
-        done = not work.ending and _by_library(build, work)
+    elif asked is not None and not work.ending and _by_library(build, work, asked):
+        done = True
     elif work.groups > 1 and prod(weights.shape[1:]) <= MOST_TAPS:
         done = _small(build, work)
     elif prod(work.out.shape) * prod(weights.shape[1:]) <= FEW_PRODUCTS and not _is_one_product(work):
@@ -130,34 +132,32 @@ def _checked(x: View, weights: View, bias: View | None, out: View, found: Argume
     if bias is not None and bias.shape != (filters,):
         return None
     windows = Windows(image, stride, before, dilation)
-    return Work(x, weights, bias, out, windows, before == after, found.groups, ending)
+    return Work(x, weights, bias, out, windows, after, found.groups, ending)
 
 
 # Ways ----------------------------------------------------------------------------------------------------------------
 
 
-def _by_library(build: StepBuilder, work: Work) -> bool:
-    x = work.x if work.x.lies_together else copied(build, work.x)
-    if not x.lies_together:
-        x = _written_out(build, x)
-    bias = None if work.bias is None else work.bias.at
-    build.add(
-        Convolution(
-            x.at,
-            work.weights.at,
-            work.out.at,
-            bias,
-            x.shape,
-            work.weights.shape,
-            work.out.shape,
-            work.windows.stride,
-            work.windows.padding,
-            work.windows.dilation,
-            work.groups,
-            x.dtype,
-        )
-    )
+def _by_library(build: StepBuilder, work: Work, asked: Asked) -> bool:
+    if work.weights.shape[1] == 1 < work.groups and prod(work.taps) <= MOST_TAPS:
+        asked.refuse("filters of one channel and few taps have a kernel of their own")
+        return False
+    x, windows = work.x, work.windows
+    description = Convolution(
+        x.shape, work.weights.shape, work.out.shape, work.bias is not None, windows.stride, windows.padding, work.after,
+        windows.dilation, work.groups, x.dtype, config.tf32 and x.dtype == FLOAT32,
+    )  # fmt: skip
+    others = [work.weights.at, *([] if work.bias is None else [work.bias.at]), work.out.at]
+    room = asked.room(description, others)
+    if room is None:
+        return False
+    add_call(build, description, [_aligned(build, x), *others], room)
     return True
+
+
+def _aligned(build: StepBuilder, x: View) -> Address:
+    """Where a tensor's elements lie together, at an address that libraries take: its own, or that of a copy."""
+    return (x if x.lies_together and not x.at.offset % ALIGNED else _written_out(build, x)).at
 
 
 def _written_out(build: StepBuilder, x: View) -> View:

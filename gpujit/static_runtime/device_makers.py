@@ -8,6 +8,7 @@ from gpujit.ir.graph import Node
 from gpujit.static_runtime.device_attentions import device_attention
 from gpujit.static_runtime.device_bags import device_bags
 from gpujit.static_runtime.device_convolutions import device_convolution
+from gpujit.static_runtime.device_libraries import Asked
 from gpujit.static_runtime.device_moves import device_move
 from gpujit.static_runtime.device_pools import device_pooling
 from gpujit.static_runtime.device_products import device_product
@@ -22,7 +23,6 @@ from gpujit.static_runtime.places import Place
 # Those that do nothing to their result in the end.
 MAKERS: tuple[Callable[[Node, PlaceOf, Place], MadeStep | None], ...] = (
     device_pooling,
-    device_attention,
     device_recurrent,
     device_move,
     device_put,
@@ -34,18 +34,21 @@ MAKERS: tuple[Callable[[Node, PlaceOf, Place], MadeStep | None], ...] = (
 
 
 def device_step(
-    node: Node, place_of: PlaceOf, result: Place, ending: Ending = NO_ENDING, has_convolution: bool = False
+    node: Node, place_of: PlaceOf, result: Place, ending: Ending = NO_ENDING, asked: Asked | None = None
 ) -> MadeStep | None:
     """The step of a node that does ``ending`` to its result, and the tensors it reads in order; None for others.
 
     Addresses of operands, then of all the node's outputs, are those of their places' roots.
     Args:
         result: the place of the first output; ``place_of`` knows the others.
-        has_convolution: whether a library does convolutions.
+        asked: the library for convolutions and attention, which may be asked once; None for none.
     """
     found = device_product(node, place_of, result, ending)
     if found is None:
-        found = device_convolution(node, place_of, result, ending, has_convolution)
+        found = device_convolution(node, place_of, result, ending, asked)
     if found is not None or ending != NO_ENDING:
+        return found
+    found = device_attention(node, place_of, result, asked)
+    if found is not None:
         return found
     return next((made for make in MAKERS if (made := make(node, place_of, result)) is not None), None)

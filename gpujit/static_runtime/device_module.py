@@ -117,7 +117,7 @@ class DeviceGraph:
         while True:
             with within(device.limits), measuring(DeviceTimer(device)):
                 decisions = DeviceDecisions(
-                    self.graph, self._programs, self._lowerer, self.options, device.has_convolution, refused
+                    self.graph, self._programs, self._lowerer, self.options, device.room, refused
                 )
                 plan = build_device(decisions)
             found = device.compile(plan.kernels())
@@ -196,6 +196,11 @@ class DeviceGraph:
             "far",
         ]
         lines += [f"no graph: {reason} ({count} times)" for reason, count in stats.fallbacks.items()]
+        if stats.shared:
+            lines.append(
+                f"{stats.shared} calls ran on the host: an attribute that is written shares memory with another tensor "
+                "or does not lie together"
+            )
         lines += [line(t.name, t.reason, t.node, t.label) for t in self.tiers(reasons)]
         return "\n".join(lines)
 
@@ -206,10 +211,13 @@ def _tier(node: Node, plan: DevicePlan, refusal: str) -> tuple[str, str]:
     if step is not None:
         kernels = sum(isinstance(c, Launch) for c in step.calls)
         calls = len(step.calls)
+        declined = plan.declined.get(node, "")
         if kernels == calls:
-            return "device kernel", "" if kernels < 2 else f"{kernels} launches"
+            parts = ["" if kernels < 2 else f"{kernels} launches", declined]
+            return "device kernel", "; ".join(p for p in parts if p)
         library = "cuBLAS" if any(isinstance(c, Gemm) for c in step.calls) else "cuDNN"
-        return "device library", library + (f" and {kernels} launches" if kernels else "")
+        text = library + (f" and {kernels} launches" if kernels else "")
+        return "device library", f"{text}; {declined}" if declined else text
     if plan.kinds[node] == "view":
         return "view", ""
     if plan.kinds[node] == "control":

@@ -18,7 +18,7 @@ from gpujit.kernels.cuda_windows import Windows, columns, computed
 from gpujit.ops.families.layers.resample import MODES, tables_of
 from gpujit.passes.nodes import known
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf
-from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, copy, started
+from gpujit.static_runtime.device_views import PRODUCT_TYPES, View, copy, restate, started
 from gpujit.static_runtime.places import Place
 
 # Places that a pixel is a sum of.
@@ -178,7 +178,7 @@ def _select_scatter(build: StepBuilder, node: Node, views: list[View], out: View
     d %= rank
     if not -out.shape[d] <= number < out.shape[d] or source.shape != (*out.shape[:d], *out.shape[d + 1 :]):
         return False
-    copy(build, x, out)
+    restate(build, x, out)
     target = out.part(d, number % out.shape[d], 1)
     shape, steps = target.shape, target.steps
     copy(build, source, target._replace(shape=(*shape[:d], *shape[d + 1 :]), steps=(*steps[:d], *steps[d + 1 :])))
@@ -197,7 +197,7 @@ def _slice_scatter(build: StepBuilder, node: Node, views: list[View], out: View)
     places = range(*slice(start, end, step).indices(out.shape[d]))
     if not places or source.shape != (*out.shape[:d], len(places), *out.shape[d + 1 :]):
         return False
-    copy(build, x, out)
+    restate(build, x, out)
     target = out.part(d, places.start, len(places))
     copy(build, source, target._replace(steps=(*out.steps[:d], out.steps[d] * step, *out.steps[d + 1 :])))
     return True

@@ -19,7 +19,7 @@ from gpujit.kernels.tile import TileProgram
 from gpujit.kernels.tile_build import Builder
 from gpujit.passes.nodes import elements_of, known
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf, cast_program
-from gpujit.static_runtime.device_views import View, copy, scratch_view, started
+from gpujit.static_runtime.device_views import View, copy, restate, scratch_view, started
 from gpujit.static_runtime.places import Place
 
 NAMES = ("aten::index_put", "aten::_unsafe_index_put")
@@ -55,6 +55,8 @@ def _masked(build: StepBuilder, x: View, values: View, indexes: list[View], out:
     one = values._replace(shape=x.shape, steps=(0,) * len(x.shape))
     program = _where(x.dtype, len(x.shape))
     build.tile(program, [mask.laid, one.laid, x.laid], [out.laid], out.shape, label="index_put")
+    if x.lies_together:
+        build.overwrites(0, (0,))
     return True
 
 
@@ -78,7 +80,7 @@ def _put(build: StepBuilder, x: View, values: View, indexes: list[View], out: Vi
             return False
     except ValueError:
         return False
-    copy(build, x, out)
+    restate(build, x, out)
     kept = values
     if values.shape != whole or not values.lies_together:
         kept = scratch_view(build, whole, out.dtype)

@@ -22,11 +22,13 @@ from gpujit.runtime.device import (
     GpuDevice,
     Handle,
     Memory,
+    SharedMemory,
     allocate,
     contiguous,
     contiguous_copy,
     mapped,
     new_tensor,
+    raise_ours,
     to_device,
     to_host,
 )
@@ -36,9 +38,12 @@ from gpujit.runtime.vm import Interpreter
 from gpujit.static_runtime.device_build import CheckStep, DevicePlan, DeviceSegment, Kept, ViewStep
 from gpujit.static_runtime.device_segments import SegmentRun
 from gpujit.static_runtime.device_weights import Weights
-from gpujit.static_runtime.places import Place
+from gpujit.static_runtime.places import Place, stand_in
 from gpujit.static_runtime.steps import Slot
 from gpujit.support.errors import DeviceError, InternalError, OpError
+
+# Bytes of host arrays up to which it is looked whether they are on the device already: that takes some microseconds.
+SMALL = 1 << 16
 
 _INTERPRETER = Interpreter(Lowerer(np))
 # Instructions that call a function.
@@ -59,7 +64,8 @@ class DeviceStats:
     """What all runtimes of a plan did.
 
     ``launched``: runs of steps put on a stream call by call; ``captures`` and ``replays`` of graphs; ``fallbacks``: why
-    graphs could not be had, and how often; bytes copied between host and device besides inputs and results.
+    graphs could not be had, and how often; bytes copied between host and device besides inputs and results; ``shared``:
+    calls left to the host, as an attribute that is written had memory in common with another tensor.
     """
 
     launched: int = 0
@@ -68,6 +74,7 @@ class DeviceStats:
     fallbacks: Counter[str] = field(default_factory=Counter)
     to_host: int = 0
     to_device: int = 0
+    shared: int = 0
 
 
 class Watch(Protocol):
@@ -94,6 +101,8 @@ class DeviceArena:
         device.zero(self.base + plan.flags, 4 * max(plan.checks, 1), self.stream)
         # What lies at the place of a kept tensor, besides what steps left there.
         self.holds: dict[int, Any] = {}
+        # The bytes of small host arrays that were copied to places, where nothing else was written since.
+        self._uploaded: dict[int, bytes] = {}
         self.flags: np.ndarray | None = None
         self.weights = [weights.of(x, self.stream) for x in _arrays(plan)]
         addresses = {id(x): w.address for x, w in zip(_arrays(plan), self.weights, strict=True)}
@@ -136,6 +145,10 @@ class DeviceArena:
         ``code``: this runtime's, with the times of its instructions taken down, as ``watch`` does with copies.
         """
         device = self.device
+        apart = self.plan.apart
+        if apart is not None and not apart.holds(values):
+            self.stats.shared += 1
+            raise SharedMemory
         stream = device.stream()
         if stream != self.stream:
             device.follow(stream, self.stream)
@@ -157,16 +170,36 @@ class DeviceArena:
             x = given[i]
             if isinstance(x, DeviceTensor):
                 if place.nbytes:
+                    self.changes(place)
                     device.copy(place, x, stream)
                 given[i] = place
             elif type(x) is np.ndarray:
                 # Operators on the host read the caller's array itself.
-                if place.nbytes:
-                    device.upload(place.address, np.ascontiguousarray(x), stream)
+                self.upload(place, x)
             else:
                 raise InternalError(f"input {i} was planned to be a tensor, and is a {type(x).__name__}")
             self.holds[place.address] = given[i]
         return given
+
+    def upload(self, place: DeviceTensor, x: np.ndarray) -> int:
+        """Have a host array at a place; the bytes that were copied: none when they are there already."""
+        if not place.nbytes:
+            return 0
+        if place.nbytes > SMALL:
+            self.device.upload(place.address, np.ascontiguousarray(x), self.stream)
+            return place.nbytes
+        # The caller may change the array later, so that its bytes are kept, and not the array.
+        now = x.tobytes()
+        if self._uploaded.get(place.address) != now:
+            self.changes(place)
+            self.device.upload(place.address, np.ascontiguousarray(x), self.stream)
+            self._uploaded[place.address] = now
+            return place.nbytes
+        return 0
+
+    def changes(self, place: DeviceTensor) -> None:
+        """Something else is written to a place."""
+        self._uploaded.pop(place.address, None)
 
     def outside(self, result: Any) -> Any:
         """A result whose tensors are all on the device, and none in this runtime's memory."""
@@ -183,10 +216,7 @@ class DeviceArena:
     def on_host(self, value: Any) -> Any:
         """A value whose tensors are host arrays. A list, which others may hold too, is changed itself."""
         if isinstance(value, DeviceTensor):
-            if type(value.owner) is Resident:
-                return value.owner.host(value, self.stream)
-            self.stats.to_host += value.nbytes
-            return to_host(self.device, value, self.stream)
+            return self._copied(value)
         if type(value) is _Fixed:
             return [self.on_host(v) for v in value]
         if type(value) is list:
@@ -202,6 +232,16 @@ class DeviceArena:
         if isinstance(value, tuple):
             return mapped(value, DeviceTensor, self.on_host)
         return value
+
+    def _copied(self, x: DeviceTensor) -> np.ndarray:
+        """A tensor's copy on the host."""
+        try:
+            if type(x.owner) is Resident:
+                return x.owner.host(x, self.stream)
+            self.stats.to_host += x.nbytes
+            return to_host(self.device, x, self.stream)
+        except Exception as fault:
+            raise_ours(self.device, fault)
 
     def hosted(self, call: Callable[..., Any], *values: Any) -> Any:
         """An operator's result for values that may be on the device."""
@@ -226,8 +266,24 @@ class DeviceArena:
         """The view of a tensor."""
         if not isinstance(base, DeviceTensor):
             return step.call(base, *map(self.on_host, rest))
-        found = [_part(base, step.base, p) for p in step.parts]
+        planned = step.base
+        if any(n > 1 and a != b for n, a, b in zip(base.shape, base.strides, planned.strides, strict=True)):
+            found = self._strided(step, base, rest)
+        else:
+            found = [_part(base, planned, p) for p in step.parts]
         return found if step.is_list or len(found) > 1 else found[0]
+
+    def _strided(self, step: ViewStep, base: DeviceTensor, rest: Sequence[Any]) -> list[DeviceTensor]:
+        """The views of a tensor that lies otherwise than was planned: an attribute."""
+        memory, x = stand_in(base.shape, base.strides, base.dtype)
+        made = step.call(x, *map(self.on_host, rest))
+        views = made if isinstance(made, (list, tuple)) else [made]
+        if not all(np.may_share_memory(memory, y) for y in views if y.size):
+            # The operator copies what lies so, and sees what lies together.
+            return self._strided(step, contiguous_copy(self.device, base, self.stream), rest)
+        first = x.__array_interface__["data"][0]
+        starts = [base.address + y.__array_interface__["data"][0] - first if y.size else base.address for y in views]
+        return [DeviceTensor(at, y.shape, y.strides, y.dtype, base.owner) for at, y in zip(starts, views, strict=True)]
 
     def check(self, step: CheckStep) -> None:
         """Raise the first message whose flag a kernel set; who runs this drops the runtime then."""
@@ -235,7 +291,10 @@ class DeviceArena:
         if flags is None:
             plan = self.plan
             flags = self.flags = np.zeros(plan.checks, np.int32)
-            self.device.download(self.base + plan.flags, flags, self.stream)
+            try:
+                self.device.download(self.base + plan.flags, flags, self.stream)
+            except Exception as fault:
+                raise_ours(self.device, fault)
         for k, message in enumerate(step.messages):
             if flags[step.first_check + k]:
                 raise OpError(message)

@@ -23,7 +23,7 @@ from gpujit.passes.nodes import elements_of, known
 from gpujit.static_runtime.device_puts import NAMES as PUTS
 from gpujit.static_runtime.device_puts import as_numbers
 from gpujit.static_runtime.device_tiles import MadeStep, PlaceOf, cast_program
-from gpujit.static_runtime.device_views import View, copy, scratch_view, started
+from gpujit.static_runtime.device_views import View, copy, restate, scratch_view, started
 from gpujit.static_runtime.places import Place
 
 # Elements that one thread takes one after the other.
@@ -106,8 +106,10 @@ class _Work:
         if values.dtype != out.dtype:
             target = scratch_view(build, out.shape, values.dtype)
             _cast(build, start, target)
-        else:
+        elif x is None:
             copy(build, start, target)
+        else:
+            restate(build, start, target)
         if prod(lines.shape) * lines.length:
             self._launch(target, values, indexes, lines, is_sum=is_sum, **more)
         if target is not out:
@@ -240,21 +242,23 @@ def _slices(work: _Work) -> bool:
 
 
 def _put(work: _Work) -> bool:
-    """``index_put`` that adds."""
+    """``index_put`` that adds, or whose indexes are for dims side by side that are not the first ones."""
     node = work.node
-    listed = elements_of(node.inputs[1]) if len(node.inputs) == 4 and known(node.inputs[3]) is True else None
-    if not listed:
+    listed = elements_of(node.inputs[1]) if len(node.inputs) == 4 else None
+    is_sum = known(node.inputs[3]) if listed else None
+    if listed is None or type(is_sum) is not bool:
         return False
-    views = work.begin([node.inputs[0], node.inputs[2], *listed], 2)
-    if views is None:
+    given = [k for k, v in enumerate(listed) if known(v) is not None]
+    views = work.begin([node.inputs[0], node.inputs[2], *(listed[k] for k in given)], 2)
+    if views is None or not given or given != list(range(given[0], given[-1] + 1)):
         return False
     x, values, *indexes = views
-    count, out = len(indexes), work.out
-    if count > len(x.shape) or any(v.dtype.kind != "i" for v in indexes):
+    first, end, out = given[0], given[-1] + 1, work.out
+    if end > len(x.shape) or any(v.dtype.kind != "i" for v in indexes):
         return False
     try:
         shape = np.broadcast_shapes(*(v.shape for v in indexes))
-        whole = (*shape, *x.shape[count:])
+        whole = (*x.shape[:first], *shape, *x.shape[end:])
         if np.broadcast_shapes(values.shape, whole) != whole:
             return False
     except ValueError:
@@ -264,11 +268,17 @@ def _put(work: _Work) -> bool:
         return True
     kept = scratch_view(work.build, whole, out.dtype)
     copy(work.build, values, kept)
-    length, rest = prod(shape), prod(x.shape[count:])
+    before, length, rest = prod(x.shape[:first]), prod(shape), prod(x.shape[end:])
     numbers = [as_numbers(work.build, v, shape) for v in indexes]
-    kept = work.summed(kept)._replace(shape=(length, rest), steps=(rest, 1))
-    lines = Lines([rest], [1], [1], [0], length, rest, 1, list(range(count)))
-    return work.add(x, kept, numbers, lines, is_sum=True, wraps=True)
+    if is_sum:
+        kept = work.summed(kept)
+    kept = kept._replace(shape=(before, length, rest), steps=(length * rest, rest, 1))
+    # Lines of one dim need no other.
+    sides = [(before, prod(x.shape[first:]), length * rest)] if before > 1 else []
+    sides.append((rest, 1, 1))
+    sizes, outs, steps = (list(each) for each in zip(*sides, strict=True))
+    lines = Lines(sizes, outs, steps, [0] * len(sides), length, rest, 1, list(range(first, end)))
+    return work.add(x, kept, numbers, lines, is_sum=is_sum, wraps=True)
 
 
 def _one_hot(work: _Work) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import proxy
 
 import numpy as np
 
+from gpujit.ir.graph import Node
 from gpujit.ir.values import DeviceTensor
-from gpujit.kernels.launches import FLAGS, SCRATCH, Convolution, Gemm, Launch
-from gpujit.runtime.device import ALIGN, Call, GpuDevice, Handle, new_tensor, to_host
+from gpujit.kernels.launches import FLAGS, SCRATCH
+from gpujit.runtime.device import ALIGN, Call, Handle, bound, new_tensor, raise_ours, to_host
+from gpujit.runtime.device_attributes import Resident
+from gpujit.runtime.explain import label_of
 from gpujit.static_runtime.device_build import DeviceSegment, Kept, PlannedStep
+from gpujit.static_runtime.device_libraries import is_by_library
 from gpujit.support.config import config
 from gpujit.support.errors import DeviceError, InternalError
 
@@ -29,6 +33,19 @@ def _is_in_place(x: Any, planned: Kept) -> bool:
     if type(x) is not DeviceTensor or (x.shape, x.dtype) != (planned.shape, planned.dtype):
         return False
     return x.is_contiguous and x.address % ALIGN == 0
+
+
+def _named(call: Call, node: Node) -> Call:
+    """A call whose faults say which node it is a part of: many have one place in the program."""
+    place = "" if node.source is None else f" at {node.source}"
+
+    def put(stream: Handle) -> None:
+        try:
+            call(stream)
+        except DeviceError as fault:
+            raise DeviceError(f"{label_of(node)}{place}: {fault.message}", code=fault.code) from None
+
+    return put
 
 
 class Lap(Protocol):
@@ -92,18 +109,8 @@ class SegmentRun:
             return roots[number]
 
         workspace = 0 if runtime.workspace is None else runtime.workspace.address
-        return [self._call(call, at, runtime.device, workspace) for call in step.calls]
-
-    @staticmethod
-    def _call(call: Launch | Gemm | Convolution, at: Callable[[int], int], device: GpuDevice, workspace: int) -> Call:
-        if isinstance(call, Launch):
-            return device.launch(call, at)
-        if isinstance(call, Gemm):
-            return device.gemm(call, at, workspace)
-        found = device.convolution(call, at, workspace)
-        if found is None:
-            raise InternalError(f"{device.name} has no library for the convolution of {call.x_shape}")
-        return found
+        calls = (bound(runtime.device, call, at, workspace) for call in step.calls)
+        return [_named(c, planned.node) if is_by_library(step) else c for c in calls]
 
     @property
     def calls(self) -> Sequence[Call]:
@@ -112,23 +119,29 @@ class SegmentRun:
 
     def __call__(self, *arrays: Any) -> Any:
         stream = self._runtime.stream
-        self._take(arrays, stream)
-        self._run(stream)
-        return self._give(arrays, stream)
+        try:
+            self._take(arrays, stream)
+            self._run(stream)
+            return self._give(arrays, stream)
+        except Exception as fault:
+            raise_ours(self._device, fault)
 
     def timed(self, lap: Lap, *arrays: Any) -> Any:
         """The same, call by call, with the times of copies and of each step taken down."""
         stream = self._runtime.stream
-        self._take(arrays, stream)
-        lap.mark(None)
-        for position, calls in self._steps:
-            for call in calls:
-                call(stream)
-            lap.mark(position)
-        self._stats.launched += 1
-        result = self._give(arrays, stream)
-        lap.mark(None)
-        return result
+        try:
+            self._take(arrays, stream)
+            lap.mark(None)
+            for position, calls in self._steps:
+                for call in calls:
+                    call(stream)
+                lap.mark(position)
+            self._stats.launched += 1
+            result = self._give(arrays, stream)
+            lap.mark(None)
+            return result
+        except Exception as fault:
+            raise_ours(self._device, fault)
 
     def _take(self, arrays: Sequence[Any], stream: Handle) -> None:
         """Have what is given at its place."""
@@ -170,11 +183,15 @@ class SegmentRun:
         if self._has_checks:
             runtime.flags = None
         for k in self._written:
-            place = self._given[k]
-            assert place is not None
-            self._send_back(arrays[k], place, stream)
+            place, x = self._given[k] or self._bound_to[k], arrays[k]
+            runtime.changes(place)
+            if place is not x:
+                self._send_back(x, place, stream)
+            if isinstance(x, DeviceTensor) and type(x.owner) is Resident:
+                x.owner.written(stream)
         results = []
         for place in self._made:
+            runtime.changes(place)
             y = new_tensor(device, place.shape, place.dtype)
             if place.nbytes:
                 device.copy(y, place, stream)
@@ -192,10 +209,10 @@ class SegmentRun:
             return
         if isinstance(x, DeviceTensor):
             if x.address != place.address:
+                self._runtime.changes(place)
                 self._device.copy(place, x, stream)
         else:
-            self._stats.to_device += place.nbytes
-            self._device.upload(place.address, np.ascontiguousarray(x), stream)
+            self._stats.to_device += self._runtime.upload(place, x)
         self._runtime.holds[place.address] = x
 
     def _send_back(self, x: Any, place: DeviceTensor, stream: Handle) -> None:

@@ -9,10 +9,10 @@ from functools import partial
 
 import numpy as np
 
-from gpujit.kernels.launches import FLAGS, SCRATCH, Convolution, DeviceKernel, DeviceStep, Gemm, Launch
-from gpujit.runtime.device import Call, GpuDevice, Handle, Memory, OutOfMemory, no_memory
+from gpujit.kernels.launches import FLAGS, SCRATCH, DeviceKernel, DeviceStep
+from gpujit.runtime.device import Call, GpuDevice, Handle, Memory, OutOfMemory, bound, no_memory
 from gpujit.support.config import config
-from gpujit.support.errors import DeviceError, InternalError
+from gpujit.support.errors import DeviceError
 
 # Runs in a graph, replays of it between two looks at the clock, and how often that is done.
 RUNS, REPLAYS, ROUNDS = 16, 8, 3
@@ -140,20 +140,10 @@ class StepWork:
         self._own = {number: _allocated(device, n) for number, n in own.items()}
         device.zero(self._own[FLAGS].address, own[FLAGS], stream)
         self._workspace = _allocated(device, max(device.workspace, 1))
-        self.calls = [self._bound(device, call, self._workspace.address) for call in step.calls]
+        self.calls = [bound(device, call, self._at, self._workspace.address) for call in step.calls]
 
     def _at(self, number: int) -> int:
         return (self._own[number] if number < 0 else self._memory[number]).address
-
-    def _bound(self, device: GpuDevice, call: Launch | Gemm | Convolution, workspace: int) -> Call:
-        if isinstance(call, Launch):
-            return device.launch(call, self._at)
-        if isinstance(call, Gemm):
-            return device.gemm(call, self._at, workspace)
-        found = device.convolution(call, self._at, workspace)
-        if found is None:
-            raise InternalError(f"{device.name} has no library for the convolution of {call.x_shape}")
-        return found
 
     def run(self, stream: Handle) -> None:
         """Put the calls on a stream."""

@@ -118,6 +118,14 @@ def copy(build: StepBuilder, source: View, target: View) -> None:
     )  # fmt: skip
 
 
+def restate(build: StepBuilder, x: View, out: View) -> None:
+    """Copy a step's first operand, parts of which are then written and which it does not read otherwise."""
+    first = build.count
+    copy(build, x, out)
+    if x.shape == out.shape and all(n == 1 or a == b for n, a, b in zip(x.shape, x.steps, out.steps, strict=True)):
+        build.restated(first)
+
+
 # Matrix products ------------------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from gpujit.fuser.fuse import FUSION_GROUP
 from gpujit.fuser.tensors import is_tensor
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.printer import SUBGRAPH
+from gpujit.ops.registry import Op
 from gpujit.passes.analysis.effects import entry_of
 from gpujit.static_runtime.places import LARGEST, Place, Strides, contiguous, facts_of, stand_in
 from gpujit.support.errors import GpujitError
@@ -166,17 +167,20 @@ def _seen(node: Node, base: Place | None) -> tuple[np.ndarray, list[np.ndarray]]
         return None
     memory, x = stand_in(base.shape, base.strides, base.dtype)
     try:
-        found = op.kernel(np)(x, *_others(node))
+        found = op.kernel(np)(x, *_others(node, op))
     except (GpujitError, NotFused):
         return None
     return memory, list(found) if isinstance(found, (list, tuple)) else [found]
 
 
-def _others(node: Node) -> list[Any]:
-    """What is behind a view's first argument. Tensors, whose shape alone matters, are stand-ins."""
+def _others(node: Node, op: Op) -> list[Any]:
+    """What is behind a view's first argument, with stand-ins for tensors whose shape alone matters. Raises NotFused for
+    others."""
     found = []
-    for argument in Fact(node).arguments[1:]:
+    for i, argument in enumerate(Fact(node).arguments[1:], 1):
         facts = facts_of(argument) if isinstance(argument, Value) else None
+        if facts is not None and not op.asks_for_shape(i):
+            raise NotFused(f"{op.full_name} reads the elements of an argument")
         found.append(argument if facts is None else np.broadcast_to(np.zeros((), facts[1]), facts[0]))
     return found
 

@@ -34,8 +34,8 @@ LARGEST = 1 << 40
 _READ_IMAGES = frozenset(
     f"aten::{name}"
     for name in (
-        "conv1d", "conv2d", "_convolution", "convolution", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d",
-        "adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
+        "conv1d", "conv2d", "_convolution", "_convolution_mode", "convolution", "max_pool1d", "max_pool2d",
+        "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
     )
 )  # fmt: skip
 # Nodes that write no tensors, whatever else they do.
@@ -144,17 +144,26 @@ class Places:
         self.copies: set[Node] = set(carried.entries)
         # Copies of the second input into the first one, which is one of those.
         self.rounds = carried.rounds
+        # Copies of the second input into the first one, which is memory from outside.
+        self.puts = carried.puts
         # Views whose results are known places.
         self.views: set[Node] = set()
         # Built when it is first asked about; None when there is nobody to write anything.
         self._alias: AliasAnalysis | None = None
         self._graph = graph
-        self._is_written = any(has_own_effect(n) and n.kind not in _NO_WRITERS for n in graph.all_nodes())
+        self._apart = carried.rounds | carried.puts | carried.apart
+        self._is_written = any(
+            has_own_effect(n) and n.kind not in _NO_WRITERS and n not in self._apart for n in graph.all_nodes()
+        )
         self._block(graph.block)
 
     def of(self, value: Value) -> Place | None:
         """Where a tensor lies; None when that is not known."""
         return self._places.get(value)
+
+    def put(self, value: Value, place: Place) -> None:
+        """Have a result lie somewhere else, in another tensor's memory."""
+        self._places[value] = place
 
     def parts_of(self, value: Value) -> list[Place] | None:
         """Where the tensors of a list lie that a view made; None when that is not known."""
@@ -184,7 +193,7 @@ class Places:
             if type(array) is np.ndarray:
                 self._places[node.output] = Place(node.output, 0, array.strides, array.shape, array.dtype)
             return
-        if node in self.rounds:
+        if node in self.rounds or (node in self.puts and node.inputs[0] in self._places):
             self._places[node.output] = self._places[node.inputs[0]]
             return
         if node.kind == "prim::ListUnpack":
@@ -207,7 +216,7 @@ class Places:
 
     def _view(self, node: Node, op: Op) -> bool:
         base = self._places.get(node.inputs[0])
-        arguments = self._arguments(node)
+        arguments = self._arguments(node, op)
         if base is None or arguments is None or prod(base.shape) * base.dtype.itemsize > LARGEST:
             return False
         memory, x = stand_in(base.shape, base.strides, base.dtype)
@@ -270,19 +279,21 @@ class Places:
             return False
         if self._alias is None:
             self._alias = AliasAnalysis(self._graph)
-        return any(self._alias.is_written(v) for v in (node.inputs[0], *node.outputs))
+        writers = {w for v in (node.inputs[0], *node.outputs) for w in self._alias.writers(v)}
+        return not writers <= self._apart
 
-    def _arguments(self, node: Node) -> list[Any] | None:
-        """What is behind the first argument; tensors, whose shape alone matters, are stand-ins."""
+    def _arguments(self, node: Node, op: Op) -> list[Any] | None:
+        """What is behind the first argument, with stand-ins for tensors whose shape alone matters; None where it is
+        not known."""
         found: list[Any] = []
-        for value in node.inputs[1:]:
+        for i, value in enumerate(node.inputs[1:], 1):
             if value.is_constant:
                 found.append(value.constant())
             elif value.node.kind == "prim::ListConstruct" and all(v.is_constant for v in value.node.inputs):
                 found.append([v.constant() for v in value.node.inputs])
             else:
                 facts = facts_of(value)
-                if facts is None:
+                if facts is None or not op.asks_for_shape(i):
                     return None
                 found.append(np.broadcast_to(np.zeros((), facts[1]), facts[0]))
         return found

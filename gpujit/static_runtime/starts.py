@@ -27,7 +27,8 @@ from gpujit.support.errors import ArgumentError
 
 # Operators whose templates can make an operand.
 STARTED = frozenset(
-    f"aten::{name}" for name in ("linear", "mm", "bmm", "matmul", "addmm", "conv1d", "conv2d", "_convolution")
+    f"aten::{name}"
+    for name in ("linear", "mm", "bmm", "matmul", "addmm", "conv1d", "conv2d", "_convolution", "_convolution_mode")
 )
 # Nanoseconds that a step of its own costs, its barrier included; a call for some rows; a piece of a row.
 STEP, CALL, PIECE = 300.0, 80.0, 8.0

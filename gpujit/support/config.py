@@ -81,7 +81,7 @@ class Settings:
         "GPUJIT_DISABLE",
         (),
         "parts to turn off, by name: fuser (all its kernels), fusion (kernels of several operators), static, workers, "
-        "graphs (on a GPU), compile (kernels that are new)",
+        "compile (kernels that are new), graphs, cudnn (on a GPU)",
         _names,
     )
     autotune: bool = _switch(

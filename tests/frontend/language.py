@@ -23,7 +23,10 @@ import gpujit
 from gpujit.frontend.python_names import TorchPath
 from tests.frontend import small_nn
 
-TOPICS = ("flow", "numbers", "strings", "containers", "types", "classes", "tensors", "functions", "refused", "modules")
+TOPICS = (
+    "flow", "numbers", "strings", "containers", "types", "classes", "tensors", "functions", "refused", "modules",
+    "autocast",
+)  # fmt: skip
 EXPECTED = Path(__file__).with_name("language_expected.json")
 
 
@@ -126,9 +129,14 @@ def arguments(values: tuple[Any, ...], convert: Any) -> list[Any]:
 def plain(value: Any) -> Any:
     """A result as JSON that keeps types apart."""
     if hasattr(value, "detach"):
-        value = value.detach().resolve_conj().resolve_neg().numpy()
+        value = value.detach().resolve_conj().resolve_neg()
+        # NumPy has no bfloat16 of its own.
+        if "bfloat16" in str(value.dtype):
+            return {**plain(value.float()), "tensor": "bfloat16"}
+        value = value.numpy()
     if isinstance(value, np.ndarray):
-        flat = [[v.real, v.imag] if value.dtype.kind == "c" else v for v in value.ravel().tolist()]
+        numbers = value.astype("float32") if value.dtype.name == "bfloat16" else value
+        flat = [[v.real, v.imag] if value.dtype.kind == "c" else v for v in numbers.ravel().tolist()]
         return {"tensor": str(value.dtype), "shape": list(value.shape), "values": flat}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}

@@ -45,7 +45,8 @@ def main() -> None:
     with zipfile.ZipFile(Path(__file__).with_name("language.zip"), "w", zipfile.ZIP_DEFLATED) as archive:
         for name, program, inputs in snippets.CASES:
             is_module = isinstance(program, type) or name == "Hooked"
-            scripted = torch.jit.script(program().eval() if is_module else program)
+            program = program().eval() if is_module else program
+            scripted = program if isinstance(program, torch.jit.ScriptModule) else torch.jit.script(program)
             data = without_debug(scripted.save_to_buffer())
             loaded = torch.jit.load(io.BytesIO(data))
             runs = []

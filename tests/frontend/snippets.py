@@ -672,3 +672,40 @@ class Shared(nn.Module):
 
 
 CASES.append(("Shared", Shared, [(torch.ones(1, 2),), (torch.ones(1, 2),)]))
+
+
+class Autocast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.LayerNorm(4))
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor, full: bool) -> Tuple[Tensor, Tensor, Tensor]:
+        with torch.autocast("cpu"):
+            y = self.inner(x)
+            z = self.last(y)
+            if full:
+                with torch.autocast("cpu", enabled=False):
+                    z = self.last(y.float())
+        with torch.cpu.amp.autocast(dtype=torch.float16), torch.cuda.amp.autocast():
+            w = self.last(x) + 1
+        return y, z, w
+
+
+CASES.append(("Autocast", Autocast, [(torch.ones(3, 4), True), (torch.ones(3, 4), False)]))
+
+
+class TracedAutocast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.body = nn.Sequential(nn.Conv1d(3, 4, 1), nn.GELU(), nn.Conv1d(4, 2, 1), nn.Softmax(1))
+
+    def forward(self, x):
+        with torch.autocast("cpu"):
+            return self.body(x), torch.cat([self.body[0](x)[:, :3], x])
+
+
+TRACED = torch.jit.trace(TracedAutocast().eval(), (torch.ones(1, 3, 5),), check_trace=False)
+CASES.append(("TracedAutocast", TRACED, [(torch.linspace(-2, 2, 15).reshape(1, 3, 5),)]))

@@ -12,7 +12,6 @@ import gpujit
 from gpujit import ops
 from gpujit.support.errors import ArgumentError, SourceError
 from tests.frontend import small_nn as nn
-from tests.programs import archive, module
 
 X = np.array([1.0, -2.0, 3.0], dtype=np.float32)
 
@@ -303,9 +302,6 @@ def test_scripting_from_many_threads() -> None:
 
 # Names of torch that PyTorch compiles and gpujit refuses, or that both refuse with a reason of ours.
 REFUSED_NAMES = {
-    "with torch.autocast('cpu'):\n        x = x + 1": "autocast is not supported unless it is switched off",
-    "with torch.autocast('cpu', enabled=flag):\n        x = x + 1": "unless it is switched off",
-    "with torch.cuda.amp.autocast():\n        x = x + 1": "write the casts",
     "x = torch.distributed.rpc.rpc_sync('w', torch.relu, (x,))": "a program runs in one process",
     "torch.distributed.all_reduce(x)": "a program runs in one process",
     "x = super().forward(x)": "Give the method of the base class a name",
@@ -344,37 +340,3 @@ def test_functions_that_say_they_cannot_be_scripted():
     with pytest.raises(SourceError, match="is not supported in script mode"):
         gpujit.script(calls)
 
-
-AUTOCAST = """
-class autocast:
-  _enabled : bool
-  def __init__(self: __torch__.torch.amp.autocast_mode.autocast, device_type: str, dtype: Optional[int]=None,
-      enabled: bool=True, cache_enabled: Optional[bool]=None) -> NoneType:
-    self._enabled = enabled
-    return None
-  def __enter__(self: __torch__.torch.amp.autocast_mode.autocast) -> __torch__.torch.amp.autocast_mode.autocast:
-    return self
-  def __exit__(self: __torch__.torch.amp.autocast_mode.autocast, a: Any, b: Any, c: Any) -> NoneType:
-    return None
-"""
-
-
-@pytest.mark.parametrize("given", ["'cpu'", "'cpu', None, False", "'cuda'", "'cpu', None, flag", "device"])
-def test_autocast_in_archives_is_refused_where_it_would_change_dtypes(given):
-    source = module(
-        f"""
-    def forward(self: __torch__.M, x: Tensor, device: str="cuda", flag: bool=False) -> Tensor:
-      _0 = __torch__.torch.amp.autocast_mode.autocast.__new__(__torch__.torch.amp.autocast_mode.autocast)
-      _1 = (_0).__init__({given}, )
-      with _0:
-        y = torch.mul(x, 2)
-      return y
-    """,
-        "",
-    )
-    loaded = gpujit.load(archive({"__torch__.py": source, "__torch__/torch/amp/autocast_mode.py": AUTOCAST}))
-    if given in ("'cpu', None, False", "'cuda'"):
-        assert np.array_equal(loaded(X), X * 2)
-    else:
-        with pytest.raises(SourceError, match="autocast on the CPU is not supported"):
-            loaded(X)

@@ -177,12 +177,12 @@ MISSING = {
         "xavier_normal", "xavier_uniform",
     },
     "utils": {
-        "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "skip_init",
-        "stateless", "convert_conv2d_weight_memory_format", "convert_conv3d_weight_memory_format",
+        "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm",
+        "convert_conv2d_weight_memory_format", "convert_conv3d_weight_memory_format",
     },
     "utils.rnn": set(),
     "utils.parametrize": {"transfer_parametrizations_and_params"},
-    "utils.parametrizations": {"orthogonal"},
+    "utils.parametrizations": set(),
 }  # fmt: skip
 
 

@@ -146,6 +146,7 @@ EXPECTED: list[tuple[str, tuple[Any, ...], Any]] = [
     ("aten::diff", (X,), f([[-3.0, 5.0], [1.0, -11.0]])),
     ("aten::diff", (FLAGS, 1, 0), np.array([[False, True]])),
     ("aten::diff", (i(1, 4), 1, 0, i(0, 0), i([9])), i(0, 1, 3, 5)),
+    ("aten::diff", (i(1, 4), 0, 0, i(0, 0), i([9])), i(1, 4)),
     ("aten::diff", (f(1.0, 2.0), 3), f([])),
     ("aten::trapezoid.dx", (X, 2.0), f(0.0, 8.0)),
     ("aten::trapezoid.x", (X, f(0.0, 1.0, 3.0)), f(0.5, 3.5)),

@@ -223,12 +223,6 @@ W = parameters("lstm", 4, 6, 1, 1, True)
             "float64",
         ),
         (
-            "aten::lstm.input",
-            (make(5, 2, 4), states("lstm", 2, 2, 6), W * 2, True, 2, 0.5, True, False, False),
-            OpError,
-            "training",
-        ),
-        (
             "aten::lstm.data",
             (make(5, 4), np.array([2, 2]), states("lstm", 1, 2, 6), W, True, 1, 0.0, False, False),
             ShapeError,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 
+from gpujit.ir.parser import parse_graph
+from gpujit.passes.analysis.effects import resolve_node
+from gpujit.passes.fold import fold
 from gpujit.passes.freeze.constant_views import fold_constant_views
 from gpujit.passes.freeze.pool_equal import MAX_BYTES, pool_equal
 from gpujit.testing import check_pass
+from tests.passes.peephole_help import run
 
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -117,3 +123,80 @@ def test_views_that_are_written_that_fail_or_that_lose_all_dimensions_stay() -> 
           %s : Tensor = aten::select(%b, %i, %i)
           return (%v, %u, %s)"""
     check_pass(fold_constant_views, before=text, after=text, constants=[W.copy(), W[0].copy()])
+
+
+def test_copies_of_constants_become_copies_by_name_which_folding_computes() -> None:
+    """Casts, other orders in memory: nothing shares memory with the result, so that it can be known."""
+    before = """
+        graph(%x : Tensor):
+          %w : Float(2, 3) = prim::Constant[value=CONSTANTS.c0]()
+          %i : int = prim::Constant[value=5]()
+          %f : bool = prim::Constant[value=0]()
+          %n : NoneType = prim::Constant()
+          %h : Tensor = aten::to(%w, %i, %f, %f, %n)
+          %t : Tensor = aten::t(%w)
+          %c : Tensor = aten::contiguous(%t, %m)
+          %y : Tensor = aten::matmul(%x, %c)
+          %z : Tensor = aten::mul(%y, %h)
+          return (%z)"""
+    before = before.replace("%h :", "%m : int = prim::Constant[value=0]()\n          %h :")
+    graph = check_pass(
+        fold_constant_views,
+        before=before,
+        after="""
+            graph(%x : Tensor):
+              %w : Float(2, 3) = prim::Constant[value=CONSTANTS.c0]()
+              %i : int = prim::Constant[value=5]()
+              %f : bool = prim::Constant[value=0]()
+              %n : NoneType = prim::Constant()
+              %m : int = prim::Constant[value=0]()
+              %hc : Half(2, 3) = prim::Constant[value=CONSTANTS.c1]()
+              %n1 : NoneType = prim::Constant()
+              %h : Half(2, 3) = aten::clone(%hc, %n1)
+              %t : Float(3, 2) = prim::Constant[value=CONSTANTS.c2]()
+              %cc : Float(3, 2) = prim::Constant[value=CONSTANTS.c3]()
+              %n2 : NoneType = prim::Constant()
+              %c : Float(3, 2) = aten::clone(%cc, %n2)
+              %y : Tensor = aten::matmul(%x, %c)
+              %z : Tensor = aten::mul(%y, %h)
+              return (%z)""",
+        constants=[W],
+    )
+    assert fold(graph) and not any(n.kind == "aten::clone" for n in graph.nodes)
+
+
+def test_copies_that_are_written_or_leave_the_graph_are_made_in_each_run() -> None:
+    """What a run gives away or writes into is no constant afterwards."""
+    text = """
+        graph(%x : Tensor):
+          %w : Float(2, 3) = prim::Constant[value=CONSTANTS.c0]()
+          %i : int = prim::Constant[value=5]()
+          %f : bool = prim::Constant[value=0]()
+          %n : NoneType = prim::Constant()
+          %h : Tensor = aten::to(%w, %i, %f, %f, %n)
+          %v : Tensor = {}
+          return (%h)"""
+    written = text.format("aten::add_(%h, %x, %i)")
+    check_pass(fold_constant_views, before=written, after=written, constants=[W.copy()])
+    kept = textwrap.dedent(text.format("aten::neg(%h)")).strip()
+    graph = parse_graph(kept, constants=[W.copy()], resolve=resolve_node)
+    while fold_constant_views(graph) or fold(graph):
+        pass
+    first = run(graph, W)
+    first[...] = 7
+    assert np.array_equal(run(graph, W), W.astype(np.float16))
+
+
+def test_copies_larger_than_what_they_are_made_from_stay() -> None:
+    text = """
+        graph(%x : Tensor):
+          %w : Float(1, 3) = prim::Constant[value=CONSTANTS.c0]()
+          %n : int[] = prim::Constant[value=[100, 3]]()
+          %m : int = prim::Constant[value=0]()
+          %e : Float(100, 3) = aten::expand(%w, %n, %f)
+          %c : Tensor = aten::contiguous(%e, %m)
+          %y : Tensor = aten::mul(%x, %c)
+          return (%y)""".replace("%e :", "%f : bool = prim::Constant[value=0]()\n          %e :")
+    graph = parse_graph(textwrap.dedent(text).strip(), constants=[W[:1].copy()], resolve=resolve_node)
+    fold_constant_views(graph)
+    assert [n.kind for n in graph.nodes if n.kind.startswith("aten::")] == ["aten::contiguous", "aten::mul"]

@@ -53,8 +53,8 @@ def constants(head: str, values: dict[str, Any]) -> tuple[str, list[Any]]:
         elif value is None:
             lines.append(f"%{name} : NoneType = prim::Constant()")
         else:
-            kind = {bool: "bool", int: "int", float: "float", list: "int[]"}[type(value)]
-            text = int(value) if isinstance(value, bool) else value
+            kind = {bool: "bool", int: "int", float: "float", str: "str", list: "int[]"}[type(value)]
+            text = int(value) if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else value
             lines.append(f"%{name} : {kind} = prim::Constant[value={text}]()")
     return "\n".join([f"graph({head}):", *("  " + line for line in lines)]), arrays
 
@@ -161,6 +161,19 @@ def test_every_rank_and_groups(op: str, transposed: bool, rank: int, groups: int
         call = f"aten::conv_transpose{rank}d(%x, %w, %bias, %one, %zero, %zero, %n, %one)"
     else:
         call = f"aten::conv{rank}d(%x, %w, %bias, %one, %zero, %one, %n)"
+    graph = graph_of("%x : Tensor", values, f"%y : Tensor = {call}", f"%z : Tensor = {NORM}")
+    check_fold(graph, normal(2, 4, *[4] * rank))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("padding", ["same", "valid"])
+@pytest.mark.parametrize("name", ["_convolution_mode", "conv"])
+def test_paddings_by_name(name: str, padding: str, rank: int) -> None:
+    g, b, m, v = statistics(6)
+    values = {"no": False, "p": padding, "one": [1] * rank, "n": 2, "eps": 0.125, "w": normal(6, 2, *[2] * rank),
+              "bias": normal(6), "g": g, "b": b, "m": m, "v": v}  # fmt: skip
+    kind = name if name != "conv" else f"conv{rank}d"
+    call = f"aten::{kind}(%x, %w, %bias, %one, %p, %one, %n)"
     graph = graph_of("%x : Tensor", values, f"%y : Tensor = {call}", f"%z : Tensor = {NORM}")
     check_fold(graph, normal(2, 4, *[4] * rank))
 

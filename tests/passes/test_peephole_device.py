@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpujit.ir.parser import parse_graph
+from gpujit.passes.analysis.effects import resolve_node
 from gpujit.passes.peephole.device import on_cpu, on_device
 from gpujit.support.errors import DeviceError
 from tests.passes.peephole_help import check_declines, check_row, floats, graph_text
@@ -28,6 +29,35 @@ def test_a_move_to_the_device_is_a_cast(move, cast):
     check_row(
         on_cpu, "%x : Float(3)", f"{_C}%y : Float(3) = aten::{move}", f"{_C}%y : Float(3) = aten::{cast}", [[floats(3)]]
     )
+
+
+_CASTS = "%on : bool = prim::Constant[value=1](); %i15 : int = prim::Constant[value=15]();"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cast", "expected"),
+    [
+        ("Float", "_autocast_to_reduced_precision(%x, %f, %on, %i6, %i15)", "to 15"),
+        ("Float", "_autocast_to_reduced_precision(%x, %on, %f, %i6, %i15)", "alias"),
+        ("Double", "_autocast_to_reduced_precision(%x, %f, %on, %i6, %i15)", "alias"),
+        ("Float", "_autocast_to_full_precision(%x, %on, %on)", "alias"),
+        ("Half", "_autocast_to_full_precision(%x, %on, %on)", "to 6"),
+        ("BFloat16", "_autocast_to_full_precision(%x, %f, %on)", "to 6"),
+        ("BFloat16", "_autocast_to_full_precision(%x, %on, %f)", "alias"),
+    ],
+)
+def test_automatic_casts_are_casts_or_nothing_once_the_dtype_is_known(dtype, cast, expected):
+    graph = parse_graph(graph_text(f"%x : {dtype}(3)", f"{_C}{_CASTS}%y : Tensor = aten::{cast}"), resolve=resolve_node)
+    assert on_cpu(graph) and not on_cpu(graph)
+    (node,) = (n for n in graph.nodes if n.kind.startswith("aten::"))
+    kind, _, made = expected.partition(" ")
+    assert node.kind == f"aten::{kind}"
+    assert not made or node.inputs[1].constant() == int(made)
+
+
+def test_automatic_casts_stay_while_the_dtype_is_not_known(caplog):
+    for cast in ("_autocast_to_reduced_precision(%x, %f, %on, %i6, %i15)", "_autocast_to_full_precision(%x, %on, %on)"):
+        check_declines(on_cpu, "%x : Tensor", f"{_C}{_CASTS}%y : Tensor = aten::{cast}", caplog)
 
 
 def test_questions_are_answered():

@@ -19,7 +19,7 @@ import numpy as np
 from gpujit.ir.values import DeviceTensor
 from gpujit.kernels import cuda_simulated
 from gpujit.kernels.cuda_tile import Limits
-from gpujit.kernels.launches import Convolution, DeviceKernel, Gemm, Launch
+from gpujit.kernels.launches import Attention, Convolution, DeviceKernel, Gemm, Launch, LibraryCall
 from gpujit.kernels.numba_cuda import DEVICE_NAMES
 from gpujit.runtime.device import At, Call, OutOfMemory
 from gpujit.runtime.simulated_device import HostBacked, HostMemory
@@ -46,7 +46,6 @@ class RecordingDevice(HostBacked):
     """``events`` are tuples: what was done, on which stream, and what tells it from others of its kind."""
 
     limits = LIMITS
-    has_convolution = False
     workspace = 512
 
     def __init__(self, name: str = "cuda:0") -> None:
@@ -62,6 +61,9 @@ class RecordingDevice(HostBacked):
         # Allocations fail beyond so many bytes in all.
         self.capacity = 1 << 40
         self.capture_fault = ""
+        # Bytes that a library works in, or why there is none; and what its calls end so.
+        self.library_room: int | str = "no library is installed"
+        self.library_fault = ""
         self.refused: set[str] = set()
         self._recorded: list[Callable[[], None]] | None = None
         # Events recorded so far: the device's clock.
@@ -152,8 +154,26 @@ class RecordingDevice(HostBacked):
         assert workspace
         return self._call("gemm", self.product(gemm, at), gemm.dtype.name, at(gemm.out.at.array))
 
-    def convolution(self, convolution: Convolution, at: At, workspace: int) -> Call | None:
-        return self._call("convolution", self.convolved(convolution, at)) if self.has_convolution else None
+    def room(self, work: Convolution | Attention) -> int | str:
+        self.note("room", None, work)
+        return self.library_room
+
+    def library(self, call: LibraryCall, at: At) -> Call:
+        assert isinstance(self.library_room, int), "a library is called that has said that it does not do it"
+        assert call.room == self.library_room
+        workspace = at(call.workspace.array) + call.workspace.offset
+        memory, start = self.memory_at(workspace)
+        assert start + self.library_room <= len(memory) and workspace % 16 == 0
+        work = self.done(call, at)
+
+        def run() -> None:
+            if self.library_fault:
+                raise DeviceError(self.library_fault)
+            # What it works in is its own.
+            memory[start : start + self.library_room] = 0xA5
+            work()
+
+        return self._call("library", run, call.work, workspace)
 
     def _call(self, what: str, work: Callable[[], None], *more: Any) -> Call:
         def call(stream: Any) -> None:

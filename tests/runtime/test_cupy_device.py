@@ -14,7 +14,7 @@ import gpujit
 from gpujit.modules import ScriptModule
 from gpujit.runtime.cublas import Products
 from gpujit.support.errors import DeviceError
-from tests.runtime.fake_cuda import CUDARuntimeError, Machine, Pointer, Stream, cupy_device
+from tests.runtime.fake_cuda import CUDARuntimeError, Machine, OutOfMemoryError, Pointer, Stream, cupy_device
 from tests.runtime.recording_device import LIMITS
 from tests.runtime.test_cublas import StandIn
 from tests.static_runtime.device_models import Mlp, numbers, scripted
@@ -136,6 +136,7 @@ def test_attributes_lie_on_the_device(device: Any, machine: Machine) -> None:
     np.testing.assert_array_equal(bias.get(), reference.last.bias)
     bias.host()[...] = 2.0
     reference.last.bias[:] = 2.0
+    x = x + 1
     machine.log.clear()
     np.testing.assert_allclose(module(x).get(), reference(x), 1e-5, 1e-6)
     assert [e[2] for e in machine.log if e[0] == "memcpy" and e[1] == 1] == [x.nbytes]
@@ -164,10 +165,12 @@ def test_host_memory_that_cuda_reads_later(device: Any, machine: Machine) -> Non
     reference, found = placed(device)
     x = numbers(3, 6)
     found(x)
+    x[0] = 3
     machine.log.clear()
     found(x)
     assert ("synchronize", machine.null.ptr) not in machine.log
     machine.pinned.add(x.ctypes.data)
+    x[1] = 3
     np.testing.assert_allclose(found(x).get(), reference(x), 1e-5, 1e-6)
     # Before the caller may write into it again.
     copied = machine.log.index(("memcpy", 1, x.nbytes, machine.null.ptr), 3)
@@ -215,6 +218,28 @@ def test_errors_of_cuda_are_device_errors(device: Any, machine: Machine, monkeyp
     monkeypatch.setattr(machine, "submit", fails)
     with pytest.raises(DeviceError, match="cuda:0: cudaErrorIllegalAddress"):
         found(numbers(3, 6))
+
+
+@pytest.mark.parametrize(
+    "text", ["cudaErrorMemoryAllocation: out of memory", "CUDA_ERROR_OUT_OF_MEMORY: out of memory", ""]
+)
+def test_memory_that_libraries_want(
+    text: str, device: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To load code, for graphs, or to work in; with no text it is CuPy's own pool that has none."""
+    reference, found = placed(device)
+    x = numbers(3, 6)
+
+    def fails(*_: Any) -> None:
+        raise CUDARuntimeError(text) if text else OutOfMemoryError("Out of memory allocating 1,024 bytes")
+
+    for calls in range(3):
+        with monkeypatch.context() as now:
+            now.setattr(machine, "submit", fails)
+            with pytest.raises(DeviceError, match=r"no memory on cuda:0: .*; .* bytes are free") as fault:
+                found(x + calls)
+            assert fault.value.code == "device-memory"
+        np.testing.assert_allclose(found(x).get(), reference(x), 1e-5, 1e-6)
 
 
 def test_bindings_that_cannot_be_used(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

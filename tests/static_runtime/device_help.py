@@ -17,10 +17,11 @@ from gpujit.ir.dtypes import code_of
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.kernels import cuda_steps, reference
 from gpujit.kernels.cuda_steps import Laid
-from gpujit.kernels.launches import FLAGS, SCRATCH, Address, Convolution, DeviceStep, Gemm, Launch, Matrix
+from gpujit.kernels.launches import FLAGS, SCRATCH, Address, DeviceStep, Gemm, Launch, LibraryCall, Matrix
 from gpujit.kernels.tile import TileProgram
 from gpujit.ops import table
 from gpujit.passes.nodes import infer_types
+from gpujit.runtime.simulated_device import do_work
 from gpujit.static_runtime.device_makers import device_step
 from gpujit.static_runtime.places import Place, contiguous, facts_of
 from gpujit.support.errors import OpError
@@ -45,9 +46,10 @@ def graph_of(name: str, arguments: list[Any], constants: Collection[int] = ()) -
             inputs.append(graph.constant(x, T.TensorType(code_of(x.dtype), x.shape)))
         elif isinstance(x, np.ndarray):
             inputs.append(add(x))
-        elif isinstance(x, list) and x and isinstance(x[0], np.ndarray):
-            items = Node("prim::ListConstruct", [add(y) for y in x])
-            items.add_output(T.ListType(T.TENSOR))
+        elif isinstance(x, list) and any(isinstance(y, np.ndarray) for y in x):
+            has_none = any(y is None for y in x)
+            items = Node("prim::ListConstruct", [graph.constant(None, T.NONE) if y is None else add(y) for y in x])
+            items.add_output(T.ListType(T.OptionalType(T.TENSOR) if has_none else T.TENSOR))
             graph.block.append(items)
             inputs.append(items.output)
         else:
@@ -185,7 +187,7 @@ def run_step(step: DeviceStep, operands: Sequence[np.ndarray], results: Sequence
         elif isinstance(call, Gemm):
             _gemm(call, memory)
         else:
-            _convolution(call, memory)
+            _library(call, memory)
     return step.checks[int(memory.flags.argmax())] if memory.flags.any() else ""
 
 
@@ -243,19 +245,13 @@ def _gemm(call: Gemm, memory: Memory) -> None:
     out[...] = result.astype(call.dtype)
 
 
-def _convolution(call: Convolution, memory: Memory) -> None:
-    def whole(at: Address, shape: tuple[int, ...]) -> np.ndarray:
-        return memory.elements(at, call.dtype)[: int(np.prod(shape))].reshape(shape)
-
-    rank = len(call.x_shape) - 2
-    op = table.by_full_name(f"aten::conv{rank}d")
-    assert op is not None
-    bias = None if call.bias is None else whole(call.bias, call.weight_shape[:1])
-    found = op.kernel(np)(
-        whole(call.x, call.x_shape), whole(call.weight, call.weight_shape), bias,
-        list(call.stride), list(call.padding), list(call.dilation), call.groups,
-    )  # fmt: skip
-    whole(call.out, call.out_shape)[...] = found
+def _library(call: LibraryCall, memory: Memory) -> None:
+    size = call.work.dtype.itemsize
+    arrays = [
+        np.lib.stride_tricks.as_strided(memory.elements(at, call.work.dtype), x.shape, [s * size for s in x.steps])
+        for at, x in zip(call.arrays, call.work.layouts, strict=True)
+    ]
+    do_work(call.work, arrays)
 
 
 # Operators ------------------------------------------------------------------------------------------------------------
@@ -296,7 +292,7 @@ def check(name: str, arguments: list[Any], constants: Collection[int] = (), **op
 
 def calls(step: DeviceStep) -> str:
     """A letter for each call."""
-    return "".join({Launch: "l", Gemm: "g", Convolution: "c"}[type(c)] for c in step.calls)
+    return "".join({Launch: "l", Gemm: "g", LibraryCall: "c"}[type(c)] for c in step.calls)
 
 
 def turned(x: np.ndarray, a: int = -1, b: int = -2) -> np.ndarray:

@@ -59,6 +59,25 @@ def test_conv1d_and_traced_ones() -> None:
     assert check("aten::_convolution", [y, v, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, *SWITCHES], {1, 2})
 
 
+@pytest.mark.parametrize("name", ["aten::conv2d.padding", "aten::_convolution_mode"])
+@pytest.mark.parametrize("taps", [(1, 1), (3, 5), (4, 3)])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_same_and_valid(name: str, taps: tuple[int, int], dilation: int) -> None:
+    x, w, bias = f32(2, 4, 11, 12), f32(6, 2, *taps, seed=1), f32(6, seed=2)
+    assert check(name, [x, w, bias, [1, 1], "valid", [dilation] * 2, 2], {1, 2})
+    assert check(name, [x, w, None, [2, 1], "valid", [dilation, 1], 2], {1, 2})
+    # With an even number of taps there is a zero more behind than before.
+    is_even = any((t - 1) * dilation % 2 for t in taps)
+    assert check(name, [x, w, bias, [1, 1], "same", [dilation] * 2, 2], {1, 2}) is not is_even
+
+
+def test_same_and_valid_of_one_dim() -> None:
+    x, w = f32(2, 4, 11), f32(6, 4, 5, seed=1)
+    for padding in ("same", "valid"):
+        assert check("aten::conv1d.padding", [x, w, None, [1], padding, [1], 1], {1, 2})
+        assert check("aten::_convolution_mode", [x, w, None, [1], padding, [1], 1], {1, 2})
+
+
 def test_images_that_lie_otherwise_are_copied_first() -> None:
     x, w = f32(2, 3, 8, 8), f32(4, 3, 3, 3, seed=1)
     plain = [[1, 1], [1, 1], [1, 1], 1]

@@ -64,8 +64,9 @@ def test_the_first_run_is_a_list_of_calls_the_second_a_capture_later_ones_replay
 
     device.forget()
     assert_close(found(x), want)
-    assert device.kinds() == ["upload", "begin", *CALLS, "end", "replay", "allocate", "copy"]
-    assert [e[1] for e in device.events[1:6]] == [CAPTURING] * 5
+    # The input's numbers are there already.
+    assert device.kinds() == ["begin", *CALLS, "end", "replay", "allocate", "copy"]
+    assert [e[1] for e in device.events[:5]] == [CAPTURING] * 5
     # What was captured are the very calls, with the very addresses.
     assert [e[2:] for e in device.events if e[0] in CALLS] == first
 
@@ -164,9 +165,10 @@ class Highest(OneLayer):
 
 
 def test_operators_of_the_host_stand_between_runs(device: RecordingDevice) -> None:
-    module, x = scripted(Highest()), numbers(2, 4)
+    module = scripted(Highest())
     found = placed(module, device)
-    for _ in range(3):
+    for seed in range(3):
+        x = numbers(2, 4, seed=seed)
         device.forget()
         assert_close(found(device.of(x)), module(x))
     kinds = device.kinds()

@@ -12,7 +12,7 @@ import gpujit
 import gpujit.modules
 from gpujit import nn
 from gpujit.modules import ScriptModule
-from gpujit.support.errors import DeviceError
+from gpujit.support.errors import DeviceError, StateDictError
 from tests.runtime.recording_device import DeviceArray, RecordingDevice, transfers
 from tests.static_runtime.device_models import Mlp, numbers, scripted
 
@@ -70,7 +70,7 @@ def test_replaced_parameters(device: RecordingDevice) -> None:
         module.last.bias = reference.last.bias = numbers(4, seed=seed)
         assert_close(module(x), reference(x))
         device.forget()
-        module(x)
+        module(x + 1)
         assert transfers(device) == [("upload", x.nbytes)]
     # A host array that was given is the module's own copy.
     given = numbers(4, seed=9)
@@ -283,6 +283,29 @@ def test_to_another_dtype_on_the_device(device: RecordingDevice) -> None:
     reference.double()
     assert_close(module(x.astype("f8")), reference(x.astype("f8")))
     assert module.last.bias.dtype == np.float64
+
+
+def test_states_are_loaded_into_memory_on_the_device(device: RecordingDevice) -> None:
+    module, reference = twice(Mlp)
+    module.to("cuda:0")
+    x = numbers(3, 6)
+    bias = module.last.bias
+    module(x)
+    state = {k: numbers(*v.shape, seed=k == "last.bias") * 2 for k, v in reference.state_dict().items()}
+    given = {**state, "last.weight": device.of(np.asfortranarray(state["last.weight"]))}
+    for assign in (False, True):
+        for each, numbers_of in ((module, given), (reference, state)):
+            assert not any(each.load_state_dict(numbers_of, assign=assign))
+        assert_close(module(x), reference(x))
+        # What was read before is the parameter, until another one takes its place.
+        assert_close(bias, state["last.bias"])
+    # Its own state, of another dtype, and with what fits nothing.
+    module.load_state_dict(module.state_dict())
+    assert_close(module(x), reference(x))
+    module.load_state_dict({k: v.astype("f8") for k, v in state.items()})
+    assert_close(module(x), reference(x))
+    with pytest.raises(StateDictError, match=r"last.bias: the module has shape \[4\], the state \[3\]"):
+        module.load_state_dict({**given, "last.bias": device.of(numbers(3))})
 
 
 def test_frozen_and_saved_on_the_device(device: RecordingDevice) -> None:

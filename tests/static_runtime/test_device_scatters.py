@@ -47,6 +47,10 @@ OPERATORS: list[tuple[str, list[Any]]] = [
     ("aten::index_fill.int_Tensor", [X, 1, ints(2, 0), np.array(4, np.float32)]),
     ("aten::index_put", [X, [ints(3, -1, 0)], f32(3, 3, seed=1), True]),
     ("aten::index_put", [X, [ints([3, 0], [3, 3]), ints(0, 1)], f32(1, seed=1), True]),
+    ("aten::index_put", [f32(2, 4, 3), [None, ints(3, -1)], f32(2, 2, 3, seed=1), False]),
+    ("aten::index_put", [f32(2, 4, 3), [None, ints(3, 3)], f32(2, 1, 1, seed=1), True]),
+    ("aten::index_put", [f32(1, 4, 2, 3), [None, ints(0, 3, 0), ints(1, 0, 1)], f32(3, 3, seed=1), False]),
+    ("aten::index_put", [X, [None, ints([2], [0])], np.array(4, np.float32), False]),
     ("aten::one_hot", [ints([0, 3], [4, 0]), 5]),
     ("aten::one_hot", [np.array(2, np.int64), 3]),
 ]

@@ -179,6 +179,42 @@ def test_a_scan_of_lstm_cells() -> None:
     compare(Cell(), numbers(3, 2, 3))
 
 
+class Cached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.norm = nn.Linear(4, 12), nn.BatchNorm1d(4)
+        self.register_buffer("keys", np.zeros((2, 6, 4), "f4"))
+        self.register_buffer("values", np.zeros((2, 6, 4), "f4"))
+        self.register_buffer("count", np.zeros((), "i8"))
+        self.register_buffer("largest", np.zeros((4,), "f4"))
+
+    def forward(self, x, at):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        self.keys.index_copy_(1, at, k)
+        self.values[:, at] = v
+        self.count.add_(at.size(0))
+        self.largest.copy_(self.largest.maximum(v.abs().amax([0, 1])))
+        mask = at[-1] < self.count - 1
+        y = (q @ self.keys.transpose(1, 2)).softmax(-1) @ self.values
+        return self.norm(y.transpose(1, 2)) * (1 - mask.float())
+
+
+def test_caches_and_statistics_are_written_on_the_device() -> None:
+    model = Cached()
+    model.train()
+    module = gpujit.script(model)
+    reference = gpujit.load(module.save_to_buffer())
+    module.to("cuda:0")
+    for step in range(3):
+        arguments = numbers(2, 2, 4, seed=step), np.arange(2) + 2 * step
+        assert_same(module(*arguments), reference(*arguments))
+        for name, value in reference.state_dict().items():
+            assert_same(np.asarray(module.state_dict()[name]), value)
+    stats = module.plan_stats()
+    assert stats.interpreted == 0 and stats.captures and stats.replays
+    assert "host" not in {t for kind, t in tiers(module).items() if kind != "aten::add_"}
+
+
 class Branches(OneLayer):
     def forward(self, x):
         y = self.linear(x)

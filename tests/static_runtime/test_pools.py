@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpujit.kernels.templates.planes import Window
+from gpujit.kernels.templates.pool import Pool, bind
 from gpujit.support.errors import GpujitError
 from tests.static_runtime.help import f32
 from tests.static_runtime.test_products import check
@@ -52,6 +54,30 @@ def test_images_of_one_dim_and_stride_by_default() -> None:
     assert check("aten::avg_pool1d", [f32(2, 3, 17), [4], [], [1], False, False])
     assert check("aten::adaptive_avg_pool1d", [f32(2, 3, 17), [5]])
     assert check("aten::max_pool2d", [f32(3, 9, 9), [2], [], [0], [1], False])
+
+
+@given(
+    size=pairs(1, 5), kernel=pairs(1, 40), stride=pairs(1, 40), part=st.floats(0, 0.5), ceil=st.booleans(),
+    counts=st.booleans(), dilation=pairs(1, 3),
+)  # fmt: skip
+@settings(max_examples=80)
+def test_windows_larger_than_the_image(
+    size: Any, kernel: Any, stride: Any, part: float, ceil: bool, counts: bool, dilation: Any
+) -> None:
+    x = f32(2, 3, *size)
+    padding = [int(part * k) for k in kernel]
+    mean = [x, list(kernel), list(stride), padding, ceil, counts, None]
+    largest = [x, list(kernel), list(stride), padding, list(dilation), ceil]
+    for name, arguments in (("aten::avg_pool2d", mean), ("aten::max_pool2d", largest)):
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation if "max" in name else (1, 1), strict=True)]
+        spare = (n + 2 * p - r + (s - 1) * ceil for n, p, r, s in zip(size, padding, reach, stride, strict=True))
+        if min(spare) >= 0:
+            assert check(name, arguments)
+
+
+def test_windows_are_no_larger_than_the_image_they_read() -> None:
+    bound = bind(Pool("mean", 3, Window(2, 3, (2560, 2560), (2560, 2560), (0, 0), (1, 1), (2558, 2557))))
+    assert bound.words[bound.slots["tap_count"]] == 6
 
 
 def test_nan_is_the_largest() -> None:

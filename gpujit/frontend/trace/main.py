@@ -25,6 +25,7 @@ from gpujit.ir.module import Function
 from gpujit.ir.source import SourceRange
 from gpujit.ir.values import Device
 from gpujit.ops import calls, table
+from gpujit.passes.analysis.effects import is_active
 from gpujit.support.errors import ArgumentError, TraceError
 
 _NUMBERS: dict[type, T.Type] = {bool: T.BOOL, int: T.INT, float: T.FLOAT}
@@ -269,12 +270,7 @@ def _shown(concrete: Any) -> str:
 
 def _is_random(node: Node) -> bool:
     op = None if node.schema is None else table.by_full_name(node.schema.full_name)
-    if op is None or not op.random:
-        return False
-    if op.active_if is None:
-        return True
-    value = node.inputs[op.schema.index_of(op.active_if)]
-    return not value.is_constant or bool(value.constant())
+    return op is not None and op.random and is_active(node, op)
 
 
 def _steps(graph: Graph) -> list[Step]:

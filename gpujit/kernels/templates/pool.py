@@ -126,13 +126,13 @@ def _plan(pool: Pool, choose: Choose) -> PoolSpec:
 
 def bind(pool: Pool, choose: Choose = quickest) -> BoundTemplate:
     """The kernel to call with (x, out); ``choose``: which of the tiles. Raises ArgumentError."""
-    window, lanes = pool.window, host().width
+    window, lanes = _within(pool.window), host().width
     height, width = window.output
     if pool.kind not in KINDS:
         raise ArgumentError(f"pooling by {pool.kind!r}: there are {', '.join(KINDS)}")
     if min(pool.images, height, width) < 1:
         raise ArgumentError(f"pooling with a result of {window.output} pixels has nothing to compute")
-    spec = _plan(pool, choose)
+    spec = _plan(pool._replace(window=window), choose)
     words = window.words | {
         "images": pool.images, "tap_count": window.kernel[0] * window.kernel[1], "out_rows": height,
         "out_columns": width,
@@ -149,6 +149,25 @@ def bind(pool: Pool, choose: Choose = quickest) -> BoundTemplate:
         constants=constants,
         is_small=pool.images * height * width * words["tap_count"] < WORTH_A_TEAM,
     )
+
+
+def _within(window: Window) -> Window:
+    """The windows without the taps that lie beside the image for every pixel of the result: what a mean of all of an
+    image asks for may be a thousand times as large as the image."""
+    kernel, padding, more = list(window.kernel), list(window.padding), list(window.more)
+    for i, (size, out) in enumerate(zip((window.height, window.width), window.output, strict=True)):
+        taps, stride, step, before = window.kernel[i], window.stride[i], window.dilation[i], window.padding[i]
+        if out < 1:
+            return window
+        first = max(0, before - (out - 1) * stride) // step
+        last = min(taps - 1, (size - 1 + before) // step)
+        first = min(first, last)
+        kernel[i], padding[i] = last - first + 1, before - first * step
+        # The result keeps its size; fewer than no zeros mean that the last numbers are not reached.
+        more[i] = (out - 1) * stride + (kernel[i] - 1) * step + 1 - size - 2 * padding[i]
+    if tuple(kernel) == window.kernel:
+        return window
+    return window._replace(kernel=(kernel[0], kernel[1]), padding=(padding[0], padding[1]), more=(more[0], more[1]))
 
 
 def scales(pool: Pool) -> np.ndarray:

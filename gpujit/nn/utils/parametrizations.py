@@ -1,4 +1,4 @@
-"""Parametrizations that PyTorch has: weight norm and spectral norm."""
+"""Parametrizations that PyTorch has: weight norm, spectral norm and orthogonal matrices."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from gpujit.nn.module import Module
 from gpujit.nn.parameter import is_array, new
 from gpujit.nn.typing import Tensor
 from gpujit.nn.utils.norms import default_dim
+from gpujit.nn.utils.orthogonal import orthogonal
 from gpujit.nn.utils.parametrize import register_parametrization
 from gpujit.support.errors import ArgumentError
+
+__all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 
 class _WeightNorm(Module):

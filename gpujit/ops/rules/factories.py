@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpujit.ir.dtypes import FLOAT32, INT64
+from gpujit.ir.dtypes import FLOAT32, HALF_TYPES, INT64, code_of
 from gpujit.ir.types import TensorType
 from gpujit.ops.promotion import DEFAULT_FLOAT
 from gpujit.ops.rules.common import (
@@ -22,6 +22,9 @@ from gpujit.ops.rules.common import (
     tensor,
 )
 from gpujit.ops.symbolic import greatest, is_live
+
+_FLOAT32_CODE = code_of(FLOAT32)
+_HALF_CODES = frozenset(map(code_of, HALF_TYPES))
 
 # ---------------------------------------------------------------------------------------------------------- factories
 
@@ -54,6 +57,25 @@ def cast_type(x: TensorType, *, dtype: Any = None) -> TensorType:
 def cast_as_type(x: TensorType, other: TensorType) -> TensorType:
     """The first argument in the dtype of the second."""
     return TensorType(other.dtype, x.shape)
+
+
+def reduced_type(
+    x: TensorType, cuda_enabled: Any, cpu_enabled: Any, cuda_dtype: Any, cpu_dtype: Any
+) -> TensorType:
+    """float32 in the dtype of automatic casts, where both devices agree on it; else nothing is known of the dtype."""
+    if x.dtype not in (None, _FLOAT32_CODE):
+        return TensorType(x.dtype, x.shape)
+    if not cuda_enabled and not cpu_enabled:
+        return TensorType(x.dtype, x.shape)
+    agree = x.dtype is not None and cuda_enabled and cpu_enabled and cuda_dtype == cpu_dtype
+    return TensorType(int(cuda_dtype) if agree else None, x.shape)
+
+
+def full_precision_type(x: TensorType, cuda_enabled: Any, cpu_enabled: Any) -> TensorType:
+    """float32 instead of float16 and bfloat16, where both devices agree on it; else nothing is known of the dtype."""
+    if (x.dtype is not None and x.dtype not in _HALF_CODES) or not (cuda_enabled or cpu_enabled):
+        return TensorType(x.dtype, x.shape)
+    return TensorType(_FLOAT32_CODE if x.dtype is not None and cuda_enabled and cpu_enabled else None, x.shape)
 
 
 def cast_to_type(dtype: int) -> Any:

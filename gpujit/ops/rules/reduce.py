@@ -147,11 +147,12 @@ def diff_type(
     """Differences of neighbours, ``n`` times."""
     shape = shape_of(x)
     at = axis(dim, len(shape), op)
+    if n == 0:
+        # As in PyTorch, what would be joined is left out.
+        return same_type(x)
     size = plus(shape[at], *(shape_of(t)[at] for t in (prepend, append) if t is not None))
     parts = [t for t in (prepend, x, append) if t is not None]
     left = None if size is None or isinstance(n, Unknown) else max(size - n, 0)
-    if len(parts) == 1 and n == 0:
-        return same_type(x)
     return tensor(promoted(*parts), replaced(shape, at, left))
 
 

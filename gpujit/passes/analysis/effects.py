@@ -135,11 +135,9 @@ def _built_in(node: Node) -> BuiltIn:
 
 
 def is_active(node: Node, op: Op) -> bool:
-    """Whether the effects, draws and hidden writes of the entry may happen: not while its flag is False."""
-    if op.active_if is None:
-        return True
-    flag = node.inputs[op.schema.index_of(op.active_if)]
-    return not (flag.is_constant and flag.constant() is False)
+    """Whether the effects, draws and hidden writes of the entry may happen: not while a flag of it is False or 0."""
+    flags = (node.inputs[op.schema.index_of(name)] for name in op.active_if)
+    return not any(flag.is_constant and flag.constant() == 0 for flag in flags)
 
 
 def hidden_writes(node: Node, op: Op) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from gpujit.ops.families.language.containers import dict_key
 from gpujit.ops.infer import infer, is_expensive
 from gpujit.ops.registry import Op
 from gpujit.passes.analysis.effects import is_pure
+from gpujit.passes.analysis.placement import depends_on_place
 
 # A result larger than this many bytes (or characters, or list elements) has to be smaller than GROWTH times the inputs.
 LARGE = 1 << 20
@@ -46,6 +47,8 @@ def evaluate(node: Node, args: Sequence[Any]) -> tuple[Any, ...] | None:
         else:
             op = None if node.schema is None else table.by_full_name(node.schema.full_name)
             if op is None or node.blocks or not is_pure(node) or not _is_affordable(op, args):
+                return None
+            if depends_on_place(node):
                 return None
             result = op.kernel(np)(*_as_read(node, args))
             results = result if len(node.outputs) > 1 else (result,)

@@ -186,6 +186,7 @@ _LAYERS: dict[str, tuple[str | int, int]] = {
     "aten::linear": ("no", 0),
     **{f"aten::conv{r}d": ("no", 6) for r in (1, 2, 3)},
     **{f"aten::conv_transpose{r}d": ("yes", 6) for r in (1, 2, 3)},
+    "aten::_convolution_mode": ("no", 6),
     "aten::convolution": (6, 8),
     "aten::_convolution": (6, 8),
 }

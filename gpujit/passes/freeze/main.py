@@ -31,6 +31,7 @@ from gpujit.passes.analysis.attributes import (
     scopes_of,
 )
 from gpujit.passes.analysis.evaluate import is_number_to_arithmetic
+from gpujit.passes.autocast import with_casts
 from gpujit.passes.freeze.methods import FrozenFunction
 from gpujit.passes.freeze.objects import Cloner
 from gpujit.passes.inline import inline, inlined
@@ -171,7 +172,7 @@ def _unknown(owner: ScriptObject, path: str, name: str) -> FreezeError:
 
 
 def _inlined_graph(owner: ScriptObject, name: str) -> Graph:
-    graph = inlined(owner.type.methods[name].graph)
+    graph = inlined(with_casts(owner.type.methods[name].graph))
     # Not as a pass: freezing is one whole, which fuel does not cut.
     inline.run(graph)
     return graph

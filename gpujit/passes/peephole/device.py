@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from gpujit.ir import types as T
+from gpujit.ir.dtypes import FLOAT32, HALF_TYPES, code_of, numpy_dtype
 from gpujit.ir.graph import Graph, Node, Value
 from gpujit.ir.values import Device, parse_device
+from gpujit.passes.analysis.placement import FULL, REDUCED
 from gpujit.passes.base import declined, graph_pass
 from gpujit.passes.nodes import constant_before, insert_op, replace_node
 from gpujit.passes.peephole.facts import constant_of, full_name
@@ -49,6 +51,8 @@ def _known(node: Node, place: Device) -> Value | None:
     if rule is not None and isinstance(node.inputs[0].type, T.TensorType):
         answer = rule(place)
         return constant_before(node, answer, T.BOOL if isinstance(answer, bool) else T.DEVICE)
+    if name in (REDUCED, FULL):
+        return _automatic_cast(node, place)
     at = _MOVES.get(name or "")
     if at is None:
         return None
@@ -67,6 +71,25 @@ def _known(node: Node, place: Device) -> Value | None:
     if dtype.type == T.NONE and constant_of(copy) is False and all(constant_of(f) in (None, 1) for f in form):
         return insert_op(node, "aten::alias", (node.inputs[0],), node)
     return None
+
+
+def _automatic_cast(node: Node, place: Device) -> Value | None:
+    """An automatic cast as a cast, or as its operand where nothing changes, once the operand's dtype is known."""
+    settled = [constant_of(v) for v in node.inputs[1:]]
+    here = 0 if place.type == "cuda" else 1
+    operand = node.inputs[0]
+    dtype = operand.type.dtype if isinstance(operand.type, T.TensorType) else None
+    if settled[here] is False or (settled[here] is True and dtype is not None and not _is_cast(node.kind, dtype)):
+        return insert_op(node, "aten::alias", (operand,), node)
+    to = code_of(FLOAT32) if node.kind == FULL else settled[2 + here]
+    if settled[here] is not True or dtype is None or type(to) is not int:
+        return None
+    no = constant_before(node, False)
+    return insert_op(node, "aten::to.dtype", (operand, constant_before(node, to), no, no), node)
+
+
+def _is_cast(kind: str, dtype: int) -> bool:
+    return dtype == code_of(FLOAT32) if kind == REDUCED else numpy_dtype(dtype) in HALF_TYPES
 
 
 _ANSWERS: dict[str, Any] = {

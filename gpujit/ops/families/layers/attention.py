@@ -6,13 +6,14 @@ gives zeros, and so does this.
 
 from __future__ import annotations
 
-from math import prod, sqrt
-from typing import Any
+from math import inf, prod, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpujit.ir.dtypes import BOOL_
 from gpujit.ir.values import Array
+from gpujit.ops.families.layers.dropout import dropped
 from gpujit.ops.families.matrices.addmm import gelu
 from gpujit.ops.families.matrices.matmul import check_same_dtype, linear
 from gpujit.ops.into import OfBody, by_parts
@@ -44,9 +45,7 @@ def _causal(xp: Any, rows: int, columns: int) -> Array:
     return xp.arange(columns) > xp.arange(rows)[:, None]
 
 
-def _check_attention(
-    op: str, q: Array, k: Array, v: Array, mask: Array | None, is_causal: bool, dropout_p: float
-) -> None:
+def _check_attention(op: str, q: Array, k: Array, v: Array, mask: Array | None, is_causal: bool) -> None:
     check_same_dtype(op, query=q, key=k, value=v)
     if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
         raise ShapeError(
@@ -57,8 +56,6 @@ def _check_attention(
             f"{op}: query {q.shape} and key {k.shape} must agree in their last dim, "
             f"key and value {v.shape} in the one before"
         )
-    if dropout_p:
-        raise OpError(f"{op}: dropout_p={dropout_p} is a training feature; pass 0")
     if mask is not None:
         if is_causal:
             raise OpError(f"{op}: attn_mask and is_causal=True exclude each other; pass one of them")
@@ -73,8 +70,27 @@ def _share_heads(op: str, q: Array, x: Array) -> Array:
     return x if q.shape[-3] == x.shape[-3] else x.repeat(q.shape[-3] // x.shape[-3], axis=-3)
 
 
+class Dropout(NamedTuple):
+    """Which probabilities become 0: each with probability ``p``, or where ``mask`` is False. The rest is scaled up."""
+
+    p: float = 0.0
+    mask: Array | None = None
+
+
+NO_DROPOUT = Dropout()
+
+
 def attend(
-    xp: Any, op: str, q: Array, k: Array, v: Array, mask: Array | None, is_causal: bool, scale: float | None, gqa: bool
+    xp: Any,
+    op: str,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    is_causal: bool,
+    scale: float | None,
+    gqa: bool,
+    dropout: Dropout = NO_DROPOUT,
 ) -> tuple[Array, Array]:
     """``softmax(q @ k.T * scale + mask) @ v`` and the probabilities."""
     if gqa:
@@ -91,6 +107,12 @@ def attend(
             else:
                 scores += mask
         weights = softmax_rows(xp, scores, mask is not None or is_causal)
+        if dropout.mask is not None and dropout.p:
+            # As in PyTorch, what is left of the probabilities is scaled with the values, so they come back as they are.
+            weights = xp.where(dropout.mask, weights, weights.dtype.type(0))
+            scaled = v * v.dtype.type(inf if dropout.p == 1 else 1 / (1 - dropout.p))
+            return xp.matmul(weights, scaled), weights
+        weights = dropped(xp, weights, dropout.p, op)
         return xp.matmul(weights, v), weights
     except ValueError:
         shapes = ", ".join(str(x.shape) for x in (q, k, v) + (() if mask is None else (mask,)))
@@ -192,6 +214,8 @@ def _attention_into(body: Any) -> Any:
 @library(
     "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
     "float dropout_p=0., bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
+    random=True,
+    active_if=("dropout_p",),
     type_rule=attention_type,
     into=OfBody(_attention_into),
 )
@@ -208,11 +232,14 @@ def scaled_dot_product_attention(
 ) -> Array:
     """Attention of ``query [..., L, E]`` over ``key [..., S, E]`` and ``value [..., S, V]``: ``[..., L, V]``.
 
-    ``attn_mask`` is added to the scores, or, when bool, keeps the keys where it is True. Memory order follows PyTorch's
+    ``attn_mask`` is added to the scores, or, when bool, keeps the keys where it is True. ``dropout_p`` drops
+    probabilities, whether in training or not. Memory order follows PyTorch's
     CPU kernel only in shape: the result is contiguous.
     """
     if q.dtype is not k.dtype or q.dtype is not v.dtype or dropout_p or mask is not None or q.ndim < 3:
-        _check_attention(_SDPA, q, k, v, mask, is_causal, dropout_p)
+        _check_attention(_SDPA, q, k, v, mask, is_causal)
+    if dropout_p:
+        return attend(xp, _SDPA, q, k, v, mask, is_causal, scale, enable_gqa, Dropout(dropout_p))[0]
     return attention_of(xp, _SDPA, q, k, v, mask, is_causal, scale, enable_gqa)
 
 
@@ -220,6 +247,8 @@ def scaled_dot_product_attention(
     "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
     "float dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False)"
     " -> (Tensor, Tensor)",
+    random=True,
+    active_if=("dropout_p",),
     type_rule=attention_pair_type,
 )
 def scaled_dot_product_attention_math(
@@ -236,13 +265,11 @@ def scaled_dot_product_attention_math(
 ) -> tuple[Array, Array]:
     """Attention, and the probabilities ``[..., L, S]``."""
     op = "aten::_scaled_dot_product_attention_math"
-    _check_attention(op, q, k, v, mask, is_causal, dropout_p)
-    if dropout_mask is not None:
-        raise OpError(f"{op}: dropout_mask is a training feature; pass None")
+    _check_attention(op, q, k, v, mask, is_causal)
     if mask is not None and mask.dtype is BOOL_:
         # This inner operator adds its mask whatever the dtype; only the public one reads True as "keep".
         mask = mask.astype(q.dtype)
-    return attend(xp, op, q, k, v, mask, is_causal, scale, enable_gqa)
+    return attend(xp, op, q, k, v, mask, is_causal, scale, enable_gqa, Dropout(dropout_p, dropout_mask))
 
 
 @library(
@@ -262,7 +289,9 @@ def flash_attention_for_cpu(
 ) -> tuple[Array, Array]:
     """Attention of ``[N, H, L, E]`` tensors, and the logarithm of each row's sum of exponentials ``[N, H, L]``."""
     op = "aten::_scaled_dot_product_flash_attention_for_cpu"
-    _check_attention(op, q, k, v, mask, False, dropout_p)
+    _check_attention(op, q, k, v, mask, False)
+    if dropout_p:
+        raise OpError(f"{op}: dropout_p must be 0 as in PyTorch, found {dropout_p}; call scaled_dot_product_attention")
     factor = (1.0 / sqrt(q.shape[-1])) if scale is None else scale
     scores = xp.matmul(q * q.dtype.type(factor), k.swapaxes(-1, -2))
     if mask is not None:

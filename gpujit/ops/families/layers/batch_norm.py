@@ -142,7 +142,7 @@ def _batch_norm_into(
     into=_batch_norm_into,
     scalar=Rows(no_dims, row_bodies.batch_norm, aligned=_CHANNELS),
     hidden_writes=("running_mean", "running_var"),
-    active_if="training",
+    active_if=("training",),
 )
 def batch_norm(
     m: Any,
@@ -178,7 +178,7 @@ def _three(
     "float eps) -> (Tensor, Tensor, Tensor)",
     half="native",
     hidden_writes=("running_mean", "running_var"),
-    active_if="training",
+    active_if=("training",),
 )
 def native_batch_norm(
     m: Any,
@@ -279,7 +279,7 @@ out_form(
     "float eps, bool cudnn_enabled) -> (Tensor, Tensor, Tensor, Tensor, int)",
     half="native",
     hidden_writes=("running_mean", "running_var"),
-    active_if="training",
+    active_if=("training",),
 )
 def batch_norm_impl_index(
     m: Any,

@@ -35,6 +35,13 @@ def _noise(xp: Any, x: Array, p: float, feature: bool, op: str) -> Array:
     return fill(xp, noise, None, bernoulli_numbers, 1.0 - p)
 
 
+def dropped(xp: Any, x: Array, p: float, op: str) -> Array:
+    """``x`` in training: each element is 0 with probability ``p``, else it is divided by ``1 - p``. Raises OpError."""
+    if not 0 <= p <= 1:
+        raise OpError(f"{op}: the probability of dropout must lie in [0, 1], found {p}")
+    return x if p == 0 or x.size == 0 else _dropped(xp, x, p, False, False, op)
+
+
 def _dropped(xp: Any, x: Array, p: float, feature: bool, alpha: bool, op: str) -> Array:
     """``x`` with elements or channels dropped."""
     half = x.dtype in HALF_TYPES
@@ -102,14 +109,17 @@ def _declare_dropouts() -> None:
             f"{op}(Tensor input, float p, bool train) -> Tensor",
             half="native",
             random=True,
-            active_if="train",
+            active_if=("train",),
             may_alias=True,
             type_rule=same_type,
             into=into,
             scalar=by_element(element_bodies.undropped(op)),
         )(dropout)
         library(
-            f"{op}_(Tensor(a!) self, float p, bool train) -> Tensor(a!)", half="native", random=True, active_if="train"
+            f"{op}_(Tensor(a!) self, float p, bool train) -> Tensor(a!)",
+            half="native",
+            random=True,
+            active_if=("train",),
         )(dropout_in_place)
 
 
@@ -120,7 +130,7 @@ _declare_dropouts()
     "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
     half="native",
     random=True,
-    active_if="train",
+    active_if=("train",),
     may_alias=True,
     type_rule=masked_type,
 )
@@ -209,7 +219,7 @@ def _declare_rrelu() -> None:
         half="native",
         inplace=True,
         random=True,
-        active_if="training",
+        active_if=("training",),
         type_rule=same_type,
     )
     def rrelu(xp: Any, x: Array, lower: Any, upper: Any, training: bool, generator: Generator | None) -> Array:
@@ -221,14 +231,14 @@ def _declare_rrelu() -> None:
         f"{op}(Tensor self, Tensor(b!) noise, {slopes}) -> Tensor",
         half="native",
         random=True,
-        active_if="training",
+        active_if=("training",),
         type_rule=same_type,
     )(with_noise(False, op))
     library(
         f"{op}_(Tensor(a!) self, Tensor(b!) noise, {slopes}) -> Tensor(a!)",
         half="native",
         random=True,
-        active_if="training",
+        active_if=("training",),
     )(with_noise(True, f"{op}_"))
 
     def with_noise_out(xp: Any, x: Array, noise: Array, *args: Any) -> Array:
@@ -240,7 +250,7 @@ def _declare_rrelu() -> None:
         f"aten::rrelu_with_noise.out(Tensor self, Tensor(b!) noise, {slopes}, *, Tensor(a!) out) -> Tensor(a!)",
         half="native",
         random=True,
-        active_if="training",
+        active_if=("training",),
     )(with_noise_out)
 
 

@@ -27,7 +27,7 @@ from gpujit.support.errors import DTypeError, ShapeError
     type_rule=same_type,
     scalar=Rows(dims_from(2), row_bodies.instance_norm, aligned={"weight": 1, "bias": 1}),
     hidden_writes=("running_mean", "running_var"),
-    active_if="use_input_stats",
+    active_if=("use_input_stats",),
 )
 def instance_norm(
     m: Any,

@@ -14,6 +14,7 @@ from typing import Any
 
 from gpujit.ir.dtypes import INT64
 from gpujit.ir.values import Array
+from gpujit.ops.families.layers.dropout import dropped
 from gpujit.ops.registry import library
 from gpujit.ops.rules.data import packed_sequence_type, padded_sequence_type
 from gpujit.ops.rules.layers import cell_type, lstm_cell_type, lstm_type, rnn_type
@@ -163,8 +164,12 @@ def run_layers(
     states: Sequence[Array],
     weights: Sequence[Weights],
     directions: int,
+    dropout: float = 0.0,
 ) -> tuple[Array, list[Array]]:
-    """Hidden states of the last layer for all rows, and the final states ``[layers * directions, B, H]``."""
+    """Hidden states of the last layer for all rows, and the final states ``[layers * directions, B, H]``.
+
+    What goes from one layer to the next is dropped with probability ``dropout``.
+    """
     for s in states:
         if s.ndim != 3 or s.shape[0] != len(weights):
             raise ShapeError(f"{op}: a state has shape {s.shape}, expected [{len(weights)}, batch, size]")
@@ -191,12 +196,12 @@ def run_layers(
                     f"{op}: the hidden state has {size} features, layer {k // directions} has {w.w_hh.shape[1]}"
                 )
             steps(xp, x, w, backwards if d else spans, h[k + d], c[k + d], y[:, d * size : (d + 1) * size])
-        x = y
+        x = y if k + directions == len(weights) else dropped(xp, y, dropout, op)
     return x, final
 
 
 def check_not_training(op: str, dropout: float, train: bool, layers: int) -> None:
-    """Refuse dropout between layers in training mode. Raises OpError."""
+    """Refuse dropout between layers in training mode, for layers of integer weights. Raises OpError."""
     if train and dropout and layers > 1:
         raise OpError(
             f"{op}: dropout={dropout} with train=True is a training feature; call eval() before saving the model"
@@ -247,6 +252,8 @@ def _lstm_weights(
 @library(
     "aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, "
     "bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)",
+    random=True,
+    active_if=("train", "dropout"),
     type_rule=lstm_type,
 )
 def lstm_input(
@@ -263,16 +270,17 @@ def lstm_input(
 ) -> tuple[Array, Array, Array]:
     """Hidden states of the last layer ``[T, B, D * H]``, final hidden and final cell states ``[layers * D, B, H]``."""
     op = "aten::lstm.input"
-    check_not_training(op, dropout, train, num_layers)
     weights = _lstm_weights(op, hx, params, has_biases, num_layers, 1 + bidirectional)
     rows, spans, t, b = rows_of(op, x, batch_first)
-    y, (h, c) = run_layers(xp, op, _lstm_steps, rows, spans, hx, weights, 1 + bidirectional)
+    y, (h, c) = run_layers(xp, op, _lstm_steps, rows, spans, hx, weights, 1 + bidirectional, dropout * train)
     return unrow(y, t, b, batch_first), h, c
 
 
 @library(
     "aten::lstm.data(Tensor data, Tensor batch_sizes, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, "
     "float dropout, bool train, bool bidirectional) -> (Tensor, Tensor, Tensor)",
+    random=True,
+    active_if=("train", "dropout"),
     type_rule=lstm_type,
 )
 def lstm_data(
@@ -289,10 +297,9 @@ def lstm_data(
 ) -> tuple[Array, Array, Array]:
     """The LSTM over a packed sequence: packed hidden states, final hidden and final cell states."""
     op = "aten::lstm.data"
-    check_not_training(op, dropout, train, num_layers)
     weights = _lstm_weights(op, hx, params, has_biases, num_layers, 1 + bidirectional)
     spans = packed_spans(op, data, batch_sizes)
-    y, (h, c) = run_layers(xp, op, _lstm_steps, data, spans, hx, weights, 1 + bidirectional)
+    y, (h, c) = run_layers(xp, op, _lstm_steps, data, spans, hx, weights, 1 + bidirectional, dropout * train)
     return y, h, c
 
 
@@ -300,6 +307,8 @@ def _declare_layers(name: str, steps: Callable[..., None], gates: int) -> None:
     @library(
         f"aten::{name}.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, "
         "bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)",
+        random=True,
+        active_if=("train", "dropout"),
         type_rule=rnn_type,
     )
     def over_batch(
@@ -316,16 +325,17 @@ def _declare_layers(name: str, steps: Callable[..., None], gates: int) -> None:
     ) -> tuple[Array, Array]:
         """Hidden states of the last layer ``[T, B, D * H]`` and final hidden states ``[layers * D, B, H]``."""
         op = f"aten::{name}.input"
-        check_not_training(op, dropout, train, num_layers)
         weights = _group_params(op, params, has_biases, False, num_layers, 1 + bidirectional, gates)
         rows, spans, t, b = rows_of(op, x, batch_first)
-        y, (h,) = run_layers(xp, op, steps, rows, spans, (hx,), weights, 1 + bidirectional)
+        y, (h,) = run_layers(xp, op, steps, rows, spans, (hx,), weights, 1 + bidirectional, dropout * train)
         return unrow(y, t, b, batch_first), h
 
     @library(
         f"aten::{name}.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, "
         "int num_layers, "
         "float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)",
+        random=True,
+        active_if=("train", "dropout"),
         type_rule=rnn_type,
     )
     def over_packed(
@@ -342,10 +352,9 @@ def _declare_layers(name: str, steps: Callable[..., None], gates: int) -> None:
     ) -> tuple[Array, Array]:
         """The layers over a packed sequence: packed hidden states and final hidden states."""
         op = f"aten::{name}.data"
-        check_not_training(op, dropout, train, num_layers)
         weights = _group_params(op, params, has_biases, False, num_layers, 1 + bidirectional, gates)
         spans = packed_spans(op, data, batch_sizes)
-        y, (h,) = run_layers(xp, op, steps, data, spans, (hx,), weights, 1 + bidirectional)
+        y, (h,) = run_layers(xp, op, steps, data, spans, (hx,), weights, 1 + bidirectional, dropout * train)
         return y, h
 
 

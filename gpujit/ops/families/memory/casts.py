@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from gpujit.ir.dtypes import BOOL_, INT64
+from gpujit.ir.dtypes import BOOL_, FLOAT32, HALF_TYPES, INT64
 from gpujit.ir.values import Array, Device
 from gpujit.ops import element_bodies
+from gpujit.ops.families.language.queries import device_of
 from gpujit.ops.families.memory.create import OPTIONS, check_layout
 from gpujit.ops.layout import cast, copy_format, copy_preserved, dtype_of, has_format, module_for, on_device, out_forms
 from gpujit.ops.registry import library, view
 from gpujit.ops.rows import by_element
 from gpujit.ops.rules.common import same_type
-from gpujit.ops.rules.factories import cast_as_type, cast_to_type, cast_type
+from gpujit.ops.rules.factories import cast_as_type, cast_to_type, cast_type, full_precision_type, reduced_type
 from gpujit.ops.rules.pieces import shape_as_tensor_type
 from gpujit.support.errors import DTypeError, OpError
 
@@ -57,6 +58,35 @@ def to_dtype(xp: Any, x: Array, dtype: int, non_blocking: bool, copy: bool, memo
     return converted(xp, x, dtype, None, copy, memory_format, "aten::to")
 
 
+def _is_on(flags: tuple[bool, bool], x: Array) -> bool:
+    """Whether casts are switched on, by flags for CUDA and for the CPU, where a tensor lies."""
+    return flags[0] if flags[0] == flags[1] else flags[0 if device_of(x).type == "cuda" else 1]
+
+
+@view(
+    "aten::_autocast_to_reduced_precision(Tensor(a) self, bool cuda_enabled, bool cpu_enabled, "
+    "ScalarType cuda_dtype, ScalarType cpu_dtype) -> Tensor(a)",
+    type_rule=reduced_type,
+)
+def autocast_to_reduced_precision(
+    xp: Any, x: Array, cuda_enabled: bool, cpu_enabled: bool, cuda_dtype: int, cpu_dtype: int
+) -> Array:
+    """A float32 tensor in the dtype for its device; another, or where casts are off, itself."""
+    if x.dtype != FLOAT32 or not _is_on((cuda_enabled, cpu_enabled), x):
+        return x
+    on_gpu = cuda_dtype != cpu_dtype and device_of(x).type == "cuda"
+    return cast(x, dtype_of(cuda_dtype if on_gpu else cpu_dtype, "aten::_autocast_to_reduced_precision"))
+
+
+@view(
+    "aten::_autocast_to_full_precision(Tensor(a) self, bool cuda_enabled, bool cpu_enabled) -> Tensor(a)",
+    type_rule=full_precision_type,
+)
+def autocast_to_full_precision(xp: Any, x: Array, cuda_enabled: bool, cpu_enabled: bool) -> Array:
+    """A float16 or bfloat16 tensor in float32; another, or where casts are off, itself."""
+    return cast(x, FLOAT32) if x.dtype in HALF_TYPES and _is_on((cuda_enabled, cpu_enabled), x) else x
+
+
 def _beside(xp: Any, x: Array, other: Array) -> Array:
     """``x`` in the kind of memory ``other`` lies in."""
     if type(x) is type(other):
@@ -69,6 +99,7 @@ def _beside(xp: Any, x: Array, other: Array) -> Array:
     "MemoryFormat? memory_format=None) -> Tensor(a)",
     type_rule=cast_as_type,
     scalar=by_element(element_bodies.cast_as),
+    asked_for_shape=("other",),
 )
 def to_other(xp: Any, x: Array, other: Array, non_blocking: bool, copy: bool, memory_format: int | None) -> Array:
     """The tensor with the dtype and on the device of ``other``; itself when nothing changes."""

@@ -102,13 +102,15 @@ def unsafe_view(xp: Any, x: Array, size: list[int]) -> Array:
     return _seen_as(x, size, "aten::_unsafe_view")
 
 
-@view("aten::view_as(Tensor(a) self, Tensor other) -> Tensor(a)", type_rule=as_other_type)
+@view("aten::view_as(Tensor(a) self, Tensor other) -> Tensor(a)", type_rule=as_other_type, asked_for_shape=("other",))
 def view_as(xp: Any, x: Array, other: Array) -> Array:
     """The same memory under the shape of ``other``."""
     return _seen_as(x, other.shape, "aten::view_as")
 
 
-@view("aten::reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)", type_rule=as_other_type)
+@view(
+    "aten::reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)", type_rule=as_other_type, asked_for_shape=("other",)
+)
 def reshape_as(xp: Any, x: Array, other: Array) -> Array:
     """The same elements under the shape of ``other``."""
     return _reshaped(x, other.shape, "aten::reshape_as")
@@ -178,7 +180,7 @@ def expand(xp: Any, x: Array, size: list[int], implicit: bool) -> Array:
     return x[...] if shape == x.shape else expand_to(xp, x, shape)
 
 
-@view("aten::expand_as(Tensor(a) self, Tensor other) -> Tensor(a)", type_rule=as_other_type)
+@view("aten::expand_as(Tensor(a) self, Tensor other) -> Tensor(a)", type_rule=as_other_type, asked_for_shape=("other",))
 def expand_as(xp: Any, x: Array, other: Array) -> Array:
     """A view of the shape of ``other``."""
     shape = expanded_shape(x, other.shape, "aten::expand_as")
