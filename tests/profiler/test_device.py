@@ -399,6 +399,26 @@ def test_the_whole_model_runs_without_fusion_too(small: ScriptModule, device: Re
     assert captured(device)[-1] == ["gemm", "launch", "gemm", *["launch"] * 4]
 
 
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("n", np.zeros(8, np.float32))
+
+    def forward(self, x):
+        self.n.add_((x * 2).relu())
+        return self.n * 3
+
+
+def test_what_plans_with_and_without_fusion_write_into_attributes_is_undone(device: RecordingDevice) -> None:
+    found = scripted(Counts())
+    found._program.place(device)
+    x = np.ones(8, np.float32)
+    found(x)
+    profile = gpujit.profile_module(found, (x,), rounds=2, ceilings=False)
+    assert profile.unfused is not None and any("into an attribute" in s.label for s in profile.steps)
+    assert found.n.get().tolist() == [2] * 8 and found(x).get().tolist() == [12] * 8
+
+
 def test_kernels_that_plans_ask_for_are_told(small: ScriptModule, monkeypatch: pytest.MonkeyPatch) -> None:
     before = kernels_asked()
     monkeypatch.setattr(cuda_cache.counters, "compiled", cuda_cache.counters.compiled + 3)
