@@ -59,7 +59,7 @@ def test_a_bar_for_each_value_and_lines_for_peak_and_bound() -> None:
     assert root.findtext(f"{SVG}desc") == describe(SMALL)
     assert (
         describe(SMALL)
-        == "3 values in an arena of 1.0 kB (1.000 of the lower bound); allocated separately they take 1.4 kB."
+        == "3 values in an arena of 1.00 kB (1.000 of the lower bound); allocated separately they take 1.40 kB."
     )
 
 
