@@ -8,7 +8,7 @@ python=${1:-python3}
 models=${2:-}
 export OMP_NUM_THREADS=1
 "$python" -m pytest -q tests/kernels/test_cuda_render.py tests/kernels/test_cuda_intrinsics.py tests/kernels/test_cuda_cache.py \
-    tests/cli/test_warm.py
+    tests/cli/test_warm.py tests/profiler/test_device_machine.py
 "$python" ci/check_cuda_kernels.py --self-test
 "$python" ci/check_cuda_kernels.py --vocabulary
 "$python" ci/check_cuda_kernels.py

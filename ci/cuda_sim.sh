@@ -10,5 +10,6 @@ export NUMBA_ENABLE_CUDASIM=1 OMP_NUM_THREADS=1
     tests/kernels/test_cuda_split.py tests/static_runtime/test_device_makers.py \
     tests/static_runtime/test_device_layers.py tests/static_runtime/test_device_sim.py \
     tests/static_runtime/test_device_sorts.py tests/static_runtime/test_device_scatters.py \
-    tests/static_runtime/test_device_timer.py tests/static_runtime/test_device_written_sim.py --durations=5
+    tests/static_runtime/test_device_timer.py tests/static_runtime/test_device_written_sim.py \
+    tests/cli/test_bench_device.py --durations=5
 exec bash ci/gpu.sh "$python" --dry-run

@@ -25,10 +25,11 @@ from gpujit.cli.bench_worker import PEERS, Task, command
 from gpujit.cli.compare import bounds_of
 from gpujit.cli.inputs import INPUTS, Chosen, add_model_arguments, chosen, positive
 from gpujit.cli.output import print_json, safe, styled, table, time_text
-from gpujit.support.errors import ArgumentError, ScriptRuntimeError
+from gpujit.ir.values import parse_device
+from gpujit.support.errors import ArgumentError, DeviceError, ScriptRuntimeError
 from gpujit.support.progress import Stage
-from gpujit.support.sizes import size_text
 from gpujit.support.threads import thread_count
+from gpujit.support.units import bytes_text
 
 DESCRIPTION = """Time calls of a model on gpujit's tiers and, with --peers, on torch.jit, torch.compile and ONNX Runtime
 where they are installed. Each contender has a process of its own with the same number of threads; rounds of calls take
@@ -36,12 +37,17 @@ turns, so that a machine that slows down slows all. Shown are the median of the 
 apart, and the ratio to the first tier's rounds; loading and the first call, in which kernels are compiled or found on
 disk, apart. Outputs of the first call are compared, and the exit code is 1 when they differ by more than rounding.
 
+With --device they run on a GPU, or on each of several devices: inputs lie there already, and a call ends when its
+results are there. Tiers on a GPU are plans in any case: "interpreter" of the operators one by one, as they were loaded,
+"fused" of the frozen and fused model, both put there call by call; "planned" as graphs.
+
 torch.compile takes no TorchScript: it gets what torch.export makes of the program. ONNX Runtime gets --onnx FILE, or
 what torch.onnx makes of it. A contender that cannot be had is named with the reason."""
 EXAMPLES = f"""{INPUTS}
 examples:
   gpujit bench model.pt 1x3x224x224
   gpujit bench model.pt 1x3x224x224 --threads 4 --peers all
+  gpujit bench model.pt 1x3x224x224 --device cuda:0,cpu
   gpujit bench bert.pt 1x128:int64:1000 --tiers planned --peers torch.jit,onnxruntime --onnx bert.onnx --json"""
 
 # Seconds until another contender's threads sleep.
@@ -54,6 +60,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--rounds", type=positive, metavar="N", default=20, help="rounds of calls (default: 20)")
     tiers.add_plan_arguments(command)
     command.add_argument(
+        "--device", metavar="LIST", dest="devices", default="cpu",
+        help="where they run: of cpu, cuda:0 or another GPU, auto for a GPU that works or else the CPU, with commas "
+        "(default: cpu)",
+    )  # fmt: skip
+    command.add_argument(
         "--tiers", metavar="LIST", help=f"of {', '.join(tiers.TIERS)}, with commas (default: all, planned first)"
     )
     command.add_argument("--peers", metavar="LIST", default="", help=f"of {', '.join(PEERS)}, with commas; or all")
@@ -65,21 +76,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     bounds = bounds_of(arguments)
     names = [*tiers.named(arguments.tiers, "planned,fused,interpreter"), *_peers(arguments.peers)]
+    places = _devices(arguments.devices)
     model = chosen(arguments)
     threads = arguments.threads or thread_count()
     values = _with_defaults(model)
     with ExitStack() as stack:
-        contenders = []
-        with Stage("prepare", len(names)) as stage:
-            for name in names:
-                stage.note = name
-                task = Task(
-                    name, os.path.abspath(arguments.file), arguments.method, values, threads, arguments.weights,
-                    arguments.seed, os.path.abspath(arguments.onnx) if arguments.onnx else "",
-                )  # fmt: skip
-                contenders.append(stack.enter_context(Contender(task)))
-                contenders[-1].start()
-                stage.advance()
+        contenders = _started(stack, arguments, [(p, n) for p in places for n in names], values, threads)
         running = [c for c in contenders if not c.absent]
         with Stage("rounds", arguments.rounds) as stage:
             for number in range(arguments.rounds):
@@ -94,13 +96,42 @@ def execute(arguments: argparse.Namespace) -> int:
     is_fine = all(not r["problem"] for r in rows)
     found = {
         "file": arguments.file, "method": arguments.method, "threads": threads, "rounds": arguments.rounds,
-        "reference": reference.task.name, "ok": is_fine, "contenders": rows,
+        "devices": list(dict.fromkeys(c.device for c in contenders)), "reference": reference.label, "ok": is_fine,
+        "contenders": rows,
     }  # fmt: skip
     if arguments.json:
         print_json(found)
     else:
         print(as_text(found))
     return 0 if is_fine else 1
+
+
+def _started(
+    stack: ExitStack, arguments: argparse.Namespace, wanted: list[tuple[str, str]], values: list[Any], threads: int
+) -> list[Contender]:
+    """Contenders that are ready, or absent, for pairs of a place and a name; one for each that turn out to be the same.
+
+    Raises ScriptRuntimeError, DeviceError.
+    """
+    contenders: dict[tuple[str, str], Contender] = {}
+    # What "auto" and "cuda" turned out to be.
+    known: dict[str, str] = {}
+    with Stage("prepare", len(wanted)) as stage:
+        for place, name in wanted:
+            stage.note = name
+            # Tiers come first, so that peers are asked for a device that has a number.
+            device = known.get(place, place)
+            if (device, name) not in contenders:
+                task = Task(
+                    name, device, os.path.abspath(arguments.file), arguments.method, values, threads,
+                    arguments.weights, arguments.seed, os.path.abspath(arguments.onnx) if arguments.onnx else "",
+                )  # fmt: skip
+                made = stack.enter_context(Contender(task))
+                made.start()
+                known.setdefault(place, made.device)
+                contenders.setdefault((made.device, name), made)
+            stage.advance()
+    return list(contenders.values())
 
 
 def _peers(text: str) -> list[str]:
@@ -111,6 +142,17 @@ def _peers(text: str) -> list[str]:
         if name not in PEERS:
             raise ArgumentError(f"{name!r} is no peer; there are {', '.join(PEERS)}")
     return list(dict.fromkeys(names))
+
+
+def _devices(text: str) -> list[str]:
+    """The places that a list names. Raises DeviceError for a name that is none, ArgumentError for none at all."""
+    found = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in found:
+        if name != "auto":
+            parse_device(name)
+    if not found:
+        raise ArgumentError("no device is named; use cpu, cuda:0 or another GPU, or auto")
+    return found
 
 
 def _with_defaults(model: Chosen) -> list[Any]:
@@ -128,6 +170,16 @@ class Contender:
     ready: dict[str, Any] = field(default_factory=dict)
     outputs: list[np.ndarray] = field(default_factory=list)
     absent: str = ""
+
+    @property
+    def device(self) -> str:
+        """Where it runs, or was to run."""
+        return str(self.ready.get("device") or self.task.device)
+
+    @property
+    def label(self) -> str:
+        """Its name, for people."""
+        return self.task.name if self.device == "cpu" else f"{self.task.name} on {self.device}"
 
     def __enter__(self) -> Contender:
         self._stack = ExitStack()
@@ -155,11 +207,14 @@ class Contender:
         self._stack.close()
 
     def start(self) -> None:
-        """Wait until it is ready, or known not to be had. Raises ScriptRuntimeError when the model fails on gpujit."""
+        """Wait until it is ready, or known not to be had. Raises ScriptRuntimeError when the model fails on gpujit, and
+        DeviceError when its device cannot be used."""
         self.ready = self._answer()
         self.absent = self.ready.pop("absent", "")
         if "error" in self.ready:
             if self.task.name not in PEERS:
+                if self.ready.get("device_fault"):
+                    raise DeviceError(**self.ready["device_fault"])
                 raise ScriptRuntimeError(f"{self.task.name}: {self.ready['error']}")
             self.absent = self.ready.pop("error")
         if not self.absent:
@@ -189,7 +244,7 @@ class Contender:
 
     def facts(self, reference: Contender, bounds: Bounds) -> dict[str, Any]:
         """What was measured, for JSON; seconds as milliseconds."""
-        found: dict[str, Any] = {"name": self.task.name, "absent": self.absent, "problem": ""}
+        found: dict[str, Any] = {"name": self.label, "device": self.device, "absent": self.absent, "problem": ""}
         if self.absent:
             return found
         low, _, high = quantiles(self.times, n=4) if len(self.times) > 1 else (self.times[0],) * 3
@@ -208,6 +263,7 @@ class Contender:
             # Round by round, as rounds are what the machine's moods have in common.
             "ratio": median(a / b for a, b in zip(self.times, reference.times, strict=True)),
             "memory": self.ready["memory"],
+            "choice": self.ready["choice"],
             "of_largest": max((d.of_largest or 0.0 for d in compared), default=0.0),
             "problem": wrong,
         }
@@ -219,6 +275,10 @@ def _compared(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], bounds: B
     return [d for a, b in zip(got, wanted, strict=True) for d in differences(a, b, bounds)]
 
 
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio >= 0.095 else f"{ratio:.1g}"
+
+
 def as_text(found: dict[str, Any]) -> str:
     """What was measured, for people."""
     rows, notes = [], []
@@ -228,13 +288,15 @@ def as_text(found: dict[str, Any]) -> str:
             continue
         spread = (r["three_quarters_ms"] - r["quarter_ms"]) / r["median_ms"]
         rows.append((
-            r["name"], time_text(r["median_ms"] / 1e3), f"{spread:.0%}", f"{r['ratio']:.2f}",
+            safe(r["name"]), time_text(r["median_ms"] / 1e3), f"{spread:.0%}", _ratio(r["ratio"]),
             time_text(r["first_call_ms"] / 1e3), time_text(r["load_ms"] / 1e3), time_text(r["import_ms"] / 1e3),
-            size_text(r["memory"]), "MISMATCH" if r["problem"] else f"{r['of_largest']:.0e}",
+            bytes_text(r["memory"]), "MISMATCH" if r["problem"] else f"{r['of_largest']:.0e}",
         ))  # fmt: skip
+        if r["choice"]:
+            notes.append(safe(r["choice"]))
         if r["problem"]:
             notes.append(styled(f"{r['name']} gives something else: {r['problem']}", "red"))
     header = ("", "median", "spread", "ratio", "first call", "load", "import", "memory", "apart")
     threads = f"{found['threads']} thread{'s' * (found['threads'] > 1)}"
     head = f"{found['method']}, {threads}, {found['rounds']} rounds; ratio: median over {found['reference']}'s"
-    return "\n".join([head, table(rows, header, indent="", right=range(1, 9)), *notes])
+    return "\n".join([head, table(rows, header, indent="", right=range(1, 9)), *dict.fromkeys(notes)])

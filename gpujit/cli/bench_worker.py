@@ -30,9 +30,11 @@ SHORTEST, WARM = 0.01, 2
 
 @dataclass(frozen=True)
 class Task:
-    """What to run: the contender's name, the model's file and method, its inputs, all of them, and an ONNX file."""
+    """What to run: the contender's name, where it is to run, the model's file and method, its inputs, all of them, and
+    an ONNX file."""
 
     name: str
+    device: str
     file: str
     method: str
     values: list[Any]
@@ -44,6 +46,22 @@ class Task:
 
 class Absent(Exception):
     """A contender that cannot be had here, and why."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A contender that is ready.
+
+    Args:
+        call: runs the model, and returns when its results are there.
+        on_host: makes of its result one that is not on a device.
+        device: where it runs, and, when that was to be chosen, ``choice`` says why.
+    """
+
+    call: Callable[[], Any]
+    on_host: Callable[[Any], Any] = lambda result: result
+    device: str = "cpu"
+    choice: str = ""
 
 
 def command(folder: Path, *more: str) -> list[str]:
@@ -81,7 +99,7 @@ def serve(task: Task, folder: Path, answers: IO[str]) -> None:
         answer(absent=str(fault))
         return
     except Exception as fault:
-        answer(error=f"{type(fault).__name__}: {fault}")
+        answer(error=f"{type(fault).__name__}: {fault}", device_fault=_device_fault(fault))
         return
     answer(**facts)
     for _ in sys.stdin:
@@ -90,6 +108,12 @@ def serve(task: Task, folder: Path, answers: IO[str]) -> None:
         for _ in range(count):
             call()
         answer(seconds=(time.perf_counter() - start) / count)
+
+
+def _device_fault(fault: Exception) -> dict[str, str] | None:
+    """What a DeviceError is made of."""
+    is_one = type(fault).__name__ == "DeviceError"
+    return {name: getattr(fault, name) for name in ("message", "where", "code")} if is_one else None
 
 
 def prepared(task: Task, folder: Path) -> tuple[Callable[[], Any], dict[str, Any], int]:
@@ -105,11 +129,12 @@ def prepared(task: Task, folder: Path) -> tuple[Callable[[], Any], dict[str, Any
             raise Absent(why.read_text() if why.exists() else "the export to ONNX ended without a model")
         make, start = partial(make, str(folder / "model.onnx")), start + time.perf_counter() - began
     imported = time.perf_counter()
-    call = make()
+    running = make()
+    call = running.call
     loaded = time.perf_counter()
     result = call()
     first = time.perf_counter()
-    arrays = list(leaves(result))
+    arrays = list(leaves(running.on_host(result)))
     np.savez(folder / "outputs.npz", *[_plain(a) for a in arrays])
     for _ in range(WARM):
         began = time.perf_counter()
@@ -117,6 +142,8 @@ def prepared(task: Task, folder: Path) -> tuple[Callable[[], Any], dict[str, Any
     seconds = time.perf_counter() - began
     facts = {
         "version": version,
+        "device": running.device,
+        "choice": running.choice,
         "import_seconds": imported - start,
         "load_seconds": loaded - imported,
         "first_call_seconds": first - loaded,
@@ -133,7 +160,7 @@ def leaves(value: Any) -> Iterator[np.ndarray]:
         for v in value:
             yield from leaves(v)
     elif hasattr(value, "detach"):
-        value = value.detach()
+        value = value.detach().cpu()
         yield (value.float() if "bfloat16" in str(value.dtype) else value).numpy()
     elif isinstance(value, (np.ndarray, bool, int, float)):
         yield np.asarray(value)
@@ -153,7 +180,7 @@ def _most_memory() -> int:
     return int(usage) * (1 if sys.platform == "darwin" else 1024)
 
 
-Maker = Callable[..., Callable[[], Any]]
+Maker = Callable[..., Running]
 
 
 def _gpujit(task: Task) -> tuple[Maker, str]:
@@ -161,12 +188,21 @@ def _gpujit(task: Task) -> tuple[Maker, str]:
     from gpujit.cli import inputs, tiers
     from gpujit.ops.families.random.random import manual_seed
 
-    def make() -> Callable[[], Any]:
-        module = inputs.load(task.file)
+    def make() -> Running:
+        module = inputs.load(task.file, task.device)
         model = inputs.Chosen(module, inputs.method_of(module, task.method), task.values, 0.0)
         call = tiers.make(task.name, model, task.threads, task.weights)
+        values = model.on_device(task.values)
         manual_seed(task.seed)
-        return lambda: call(*task.values)
+
+        def run() -> Any:
+            result = call(*values)
+            model.wait()
+            return result
+
+        choice = module._program.choice if task.device == "auto" else ""
+        here = (lambda: call(*values)) if model.device == "cpu" else run
+        return Running(here, model.on_host, model.device, choice)
 
     return make, __version__
 
@@ -179,8 +215,10 @@ def _module(name: str, package: str) -> tuple[Any, str]:
         raise Absent(f"{package} is not installed here ({fault})") from None
 
 
-def _torch(threads: int) -> tuple[Any, str]:
+def _torch(threads: int, device: str = "cpu") -> tuple[Any, str]:
     torch, version = _module("torch", "torch")
+    if device != "cpu" and not torch.cuda.is_available():
+        raise Absent("the PyTorch that is installed here sees no GPU")
     torch.set_num_threads(threads)
     with suppress(RuntimeError):
         torch.set_num_interop_threads(1)
@@ -188,29 +226,42 @@ def _torch(threads: int) -> tuple[Any, str]:
     return torch, version
 
 
-def _tensors(torch: Any, values: list[Any]) -> list[Any]:
+def _tensors(torch: Any, values: list[Any], device: str = "cpu") -> list[Any]:
     found = []
     for v in values:
         if isinstance(v, np.ndarray) and v.dtype.kind == "V":
             found.append(torch.from_numpy(v.view(np.int16).copy()).view(torch.bfloat16))
         else:
             found.append(torch.from_numpy(v.copy()) if isinstance(v, np.ndarray) else v)
-    return found
+    return found if device == "cpu" else [v.to(device) if hasattr(v, "detach") else v for v in found]
+
+
+def _waiting(torch: Any, call: Callable[[], Any], device: str) -> Callable[[], Any]:
+    """A call that returns when its results are there."""
+    if device == "cpu":
+        return call
+
+    def run() -> Any:
+        result = call()
+        torch.cuda.synchronize(device)
+        return result
+
+    return run
 
 
 def _jit(task: Task) -> tuple[Maker, str]:
     """torch.jit as it loads the file, frozen, or optimised for inference: the fastest that computes the same."""
-    torch, version = _torch(task.threads)
+    torch, version = _torch(task.threads, task.device)
 
-    def make() -> Callable[[], Any]:
-        given = _tensors(torch, task.values)
+    def make() -> Running:
+        given = _tensors(torch, task.values, task.device)
 
         def load() -> Any:
-            return torch.jit.load(task.file, map_location="cpu").eval()
+            return torch.jit.load(task.file, map_location=task.device).eval()
 
         def calls(module: Any) -> Callable[[], Any]:
             method = module if task.method == "forward" else getattr(module, task.method)
-            return lambda: method(*given)
+            return _waiting(torch, lambda: method(*given), task.device)
 
         keep = [] if task.method == "forward" else [task.method]
         found = [load]
@@ -228,7 +279,7 @@ def _jit(task: Task) -> tuple[Maker, str]:
         if len(found) > 1:
             found.sort(key=lambda load: shortest(calls(load())))
         torch.manual_seed(task.seed)
-        return calls(found[0]())
+        return Running(calls(found[0]()), device=task.device)
 
     return make, version
 
@@ -250,13 +301,13 @@ def shortest(call: Callable[[], Any]) -> float:
 
 def _compile(task: Task) -> tuple[Maker, str]:
     """torch.compile of what torch.export makes of the program: it does not take TorchScript itself."""
-    torch, version = _torch(task.threads)
+    torch, version = _torch(task.threads, task.device)
 
-    def make() -> Callable[[], Any]:
+    def make() -> Running:
         if task.method != "forward":
             raise Absent("it takes forward only")
-        given = _tensors(torch, task.values)
-        loaded = torch.jit.load(task.file, map_location="cpu").eval()
+        given = _tensors(torch, task.values, task.device)
+        loaded = torch.jit.load(task.file, map_location=task.device).eval()
         try:
             converter = import_module("torch._export.converter").TS2EPConverter
             program = converter(loaded, tuple(given)).convert().module()
@@ -264,7 +315,7 @@ def _compile(task: Task) -> tuple[Maker, str]:
             raise Absent(f"torch.export does not take this program ({_first_line(fault)})") from None
         compiled = torch.compile(program)
         torch.manual_seed(task.seed)
-        return lambda: compiled(*given)
+        return Running(_waiting(torch, lambda: compiled(*given), task.device), device=task.device)
 
     return make, version
 
@@ -272,23 +323,50 @@ def _compile(task: Task) -> tuple[Maker, str]:
 def _onnxruntime(task: Task) -> tuple[Maker, str]:
     """ONNX Runtime on the file that was given, or on what torch.onnx makes of the program."""
     runtime, version = _module("onnxruntime", "onnxruntime")
+    providers: list[Any] = ["CPUExecutionProvider"]
+    kind, _, number = task.device.partition(":")
+    if kind == "cuda":
+        providers.insert(0, (_ONNX_CUDA, {"device_id": int(number or 0)}))
+        if _ONNX_CUDA not in runtime.get_available_providers():
+            raise Absent("the ONNX Runtime that is installed here has no part for GPUs (onnxruntime-gpu has)")
 
-    def make(model: str = task.onnx) -> Callable[[], Any]:
+    def make(model: str = task.onnx) -> Running:
         if task.method != "forward":
             raise Absent("it takes forward only")
         options = runtime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = task.threads, 1
         options.log_severity_level = 3
-        session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(model, options, providers=providers)
+        if kind == "cuda" and _ONNX_CUDA not in session.get_providers():
+            # It says so on standard error, and goes on without.
+            raise Absent("ONNX Runtime cannot use the GPU here")
         arrays = [v if isinstance(v, np.ndarray) else np.asarray(v) for v in task.values if v is not None]
         wanted = session.get_inputs()
         if len(arrays) < len(wanted):
             raise Absent(f"the ONNX model has {len(wanted)} inputs, {len(arrays)} are given")
         # Numbers that the export fixed are no inputs any more.
         feed = dict(zip((i.name for i in wanted), arrays, strict=False))
-        return lambda: session.run(None, feed)
+        if kind == "cuda":
+            return _bound(runtime, session, feed, task.device)
+        return Running(lambda: session.run(None, feed))
 
     return make, version
+
+
+def _bound(runtime: Any, session: Any, feed: dict[str, np.ndarray], device: str) -> Running:
+    """A session whose inputs and results lie on a GPU."""
+    kind, _, number = device.partition(":")
+    binding = session.io_binding()
+    for name, array in feed.items():
+        binding.bind_ortvalue_input(name, runtime.OrtValue.ortvalue_from_numpy(array, kind, int(number or 0)))
+    for output in session.get_outputs():
+        binding.bind_output(output.name, kind, int(number or 0))
+
+    def run() -> None:
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+
+    return Running(run, lambda _: binding.copy_outputs_to_cpu(), device)
 
 
 def export(task: Task, folder: Path) -> None:
@@ -316,4 +394,5 @@ _MAKERS: dict[str, Callable[[Task], tuple[Maker, str]]] = {
     "torch.compile": _compile,
     "onnxruntime": _onnxruntime,
 }
+_ONNX_CUDA = "CUDAExecutionProvider"
 PEERS = ("torch.jit", "torch.compile", "onnxruntime")

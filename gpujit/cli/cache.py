@@ -12,7 +12,7 @@ from gpujit.kernels.cache_files import unsafe
 from gpujit.kernels.cuda_cache import architecture_of, heading_of
 from gpujit.support.config import config
 from gpujit.support.errors import ArgumentError
-from gpujit.support.sizes import size_text
+from gpujit.support.units import bytes_text
 
 DESCRIPTION = """Show or remove the compiled kernels that are kept on disk, so that a later process compiles nothing.
 GPUJIT_CACHE_DIR names another folder, GPUJIT_CACHE_LIMIT another limit, and GPUJIT_CACHE=0 keeps none."""
@@ -69,7 +69,7 @@ def _list(store: cache.Store) -> tuple[Any, str]:
         return rows, f"no kernels in {safe(str(store.folder))}"
     now = time.time()
     lines = [
-        (e.key[:12], r["kind"], size_text(e.size), _age(now - e.used), r["what"])
+        (e.key[:12], r["kind"], bytes_text(e.size), _age(now - e.used), r["what"])
         for e, r in zip(entries, rows, strict=True)
     ]
     return rows, table(lines, ("key", "kind", "size", "used", "what"), indent="")
@@ -116,7 +116,7 @@ def _clear(store: cache.Store) -> tuple[Any, str]:
     if fault:
         raise ArgumentError(fault)
     count, size = store.clear()
-    text = f"removed {count} entr{'y' if count == 1 else 'ies'} ({size_text(size)}) from {safe(str(store.folder))}"
+    text = f"removed {count} entr{'y' if count == 1 else 'ies'} ({bytes_text(size)}) from {safe(str(store.folder))}"
     return {"folder": str(store.folder), "removed": count, "bytes": size}, text
 
 
@@ -128,7 +128,8 @@ def _where(store: cache.Store) -> tuple[Any, str]:
         "folder": str(store.folder), "enabled": bool(config.cache), "entries": len(entries), "bytes": size,
         "limit": store.limit, "problem": fault or None,
     }  # fmt: skip
-    lines = [safe(str(store.folder)), f"{len(entries)} entries, {size_text(size)} of at most {size_text(store.limit)}"]
+    full = f"{bytes_text(size)} of at most {bytes_text(store.limit)}"
+    lines = [safe(str(store.folder)), f"{len(entries)} entries, {full}"]
     if not config.cache:
         lines.append("switched off: GPUJIT_CACHE is 0")
     if fault:

@@ -19,7 +19,7 @@ from gpujit.cli.output import print_json, safe, styled, table, time_text
 from gpujit.support import threads
 from gpujit.support.config import Settings, config
 from gpujit.support.errors import GpujitError
-from gpujit.support.sizes import size_text
+from gpujit.support.units import bytes_text
 
 DESCRIPTION = """Show what gpujit finds here: versions, the processor, how many threads it may use, where compiled
 kernels are kept and whether that works, whether kernels can be compiled, optional packages, GPUs with their
@@ -138,10 +138,10 @@ def _memory() -> str:
     found = ""
     for line in _lines(_PROC / "meminfo"):
         if line.startswith("MemTotal:"):
-            found = size_text(int(line.split()[1]) * 1024)
+            found = bytes_text(int(line.split()[1]) * 1024)
     limit = next(iter(_lines(_CGROUP / "memory.max")), "max").strip()
     if limit.isdigit():
-        found += f"; {size_text(int(limit))} for this container"
+        found += f"; {bytes_text(int(limit))} for this container"
     return found
 
 
@@ -189,7 +189,7 @@ def _cache() -> Iterator[Check]:
     size = sum(e.size for e in entries)
     yield Check("cache", "folder", OK, str(folder))
     yield Check(
-        "cache", "size", OK, f"{len(entries)} entries, {size_text(size)} of at most {size_text(config.cache_limit)}"
+        "cache", "size", OK, f"{len(entries)} entries, {bytes_text(size)} of at most {bytes_text(config.cache_limit)}"
     )
 
 

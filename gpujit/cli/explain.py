@@ -11,7 +11,7 @@ from gpujit.cli.inputs import INPUTS, add_model_arguments, chosen
 from gpujit.cli.output import print_json, safe, styled, table
 from gpujit.cli.tiers import add_plan_arguments, optimised, options_of
 from gpujit.support.errors import ArgumentError
-from gpujit.support.sizes import size_text
+from gpujit.support.units import bytes_text
 
 if TYPE_CHECKING:
     from gpujit.runtime.executor import Plan
@@ -101,13 +101,13 @@ def as_text(found: dict[str, Any], limit: int | None) -> str:
         if plan["memory"] is not None:
             m = plan["memory"]
             parts.append(
-                f"memory  arena {size_text(m['arena'])} ({size_text(m['separate'])} if nothing were shared), "
-                f"weights {size_text(m['weights'])} and {size_text(m['packed'])} packed"
+                f"memory  arena {bytes_text(m['arena'])} ({bytes_text(m['separate'])} if nothing were shared), "
+                f"weights {bytes_text(m['weights'])} and {bytes_text(m['packed'])} packed"
             )
         saved = sum(g["saved_bytes"] for g in plan["groups"])
-        parts += ["", f"{len(plan['groups'])} groups, {size_text(saved)} of memory traffic saved in a call"]
+        parts += ["", f"{len(plan['groups'])} groups, {bytes_text(saved)} of memory traffic saved in a call"]
         rows: list[tuple[Any, ...]] = [
-            (k, ", ".join(g["operators"]), _lines(g["places"]), size_text(g["saved_bytes"]))
+            (k, ", ".join(g["operators"]), _lines(g["places"]), bytes_text(g["saved_bytes"]))
             for k, g in enumerate(plan["groups"])
         ]
         parts += _cut(rows, ("group", "operators", "lines", "saved"), limit, right=(0, 3))

@@ -90,6 +90,17 @@ class Chosen:
             stream = device.stream()
             return mapped(arguments(device, result), DeviceTensor, lambda x: to_host(device, x, stream))
 
+    def on_device(self, values: Any) -> Any:
+        """Values whose arrays are copies on the device, if there is one."""
+        device = self.module._program.device
+        if device is None:
+            return values
+        from gpujit.runtime.device import mapped, to_device
+
+        with device.here():
+            stream = device.stream()
+            return mapped(values, np.ndarray, lambda x: device.array(to_device(device, x, stream)))
+
 
 def chosen(arguments: argparse.Namespace) -> Chosen:
     """What the arguments of a model, and of a device, asked for. Raises LoadError, ArgumentError, DeviceError."""

@@ -15,7 +15,7 @@ from gpujit.ir.values import QTensor
 from gpujit.ops.table import by_name
 from gpujit.runtime.lower import BUILT_IN
 from gpujit.runtime.values import declaration
-from gpujit.support.sizes import size_text
+from gpujit.support.units import bytes_text
 
 DESCRIPTION = """Show what is in an archive: format version, methods with their signatures, parameters, buffers, dtypes,
 the devices it was saved from, and the operators its code calls, with those that gpujit does not know. Nothing of it is
@@ -118,7 +118,7 @@ def as_text(facts: dict[str, Any], limit: int | None) -> str:
         f"version     {facts['version']}",
         f"class       {safe(facts['class'])}, {facts['modules']} modules",
         f"parameters  {facts['elements']:,} in {len(facts['parameters'])} tensors",
-        f"size        {size_text(facts['bytes'])} with buffers",
+        f"size        {bytes_text(facts['bytes'])} with buffers",
         f"dtypes      {', '.join(f'{k} ({v})' for k, v in facts['dtypes'].items()) or 'none'}",
         f"devices     {safe(', '.join(facts['devices'])) or 'none'}",
         f"operators   {ops['covered']} of {ops['distinct']} known, {ops['calls']} calls",

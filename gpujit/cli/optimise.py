@@ -18,7 +18,7 @@ from gpujit.cli.output import print_json, safe, styled, time_text
 from gpujit.ir.dtypes import BY_NAME
 from gpujit.serialization.target import write_to
 from gpujit.support.progress import Stage
-from gpujit.support.sizes import size_text
+from gpujit.support.units import bytes_text
 
 if TYPE_CHECKING:
     from gpujit.modules import ScriptModule
@@ -138,7 +138,7 @@ def as_text(facts: dict[str, Any], found: list[Difference]) -> str:
         )
     checked = f", {len(found)} outputs compared" if facts["checked"] else "; not called: no inputs were given"
     nodes = f"{facts['nodes_before']} -> {facts['nodes_after']} nodes"
-    size = f"{size_text(facts['bytes_before'])} -> {size_text(facts['bytes_after'])}"
+    size = f"{bytes_text(facts['bytes_before'])} -> {bytes_text(facts['bytes_after'])}"
     lines = [f"{safe(facts['file'])}: {nodes}, {size}, in {time_text(facts['seconds'])}{checked}"]
     if facts["folded"]:
         lines.append(f"folded {facts['folded']} nodes into the weights before them")

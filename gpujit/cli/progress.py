@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from gpujit.cli.output import safe
 from gpujit.support.config import config
 from gpujit.support.progress import Stage, listening
-from gpujit.support.sizes import size_text
+from gpujit.support.units import bytes_text
 
 # Seconds that work takes before anything is shown, between two looks at it, and between two lines.
 DELAY, TICK, EVERY = 1.0, 0.1, 3.0
@@ -129,7 +129,7 @@ def _line(stage: Stage, seconds: float) -> str:
 
 def _count(stage: Stage, done: int) -> str:
     """``3/20``, ``1.2 MB/3.4 MB``, ``3`` where nobody knows of how many, and nothing where none is done."""
-    show = size_text if stage.unit == "bytes" else str
+    show = bytes_text if stage.unit == "bytes" else str
     if stage.total is not None:
         return f"{show(min(done, stage.total))}/{show(stage.total)}"
     return show(done) if done else ""

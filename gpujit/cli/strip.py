@@ -7,7 +7,7 @@ import os
 
 from gpujit.cli.output import print_json, safe
 from gpujit.serialization.strip import strip
-from gpujit.support.sizes import size_text
+from gpujit.support.units import bytes_text
 
 DESCRIPTION = """Copy an archive without its debug tables, which hold source lines and paths of the machine it was made
 on. The program and its weights stay as they are, byte for byte."""
@@ -31,5 +31,5 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(facts)
     else:
-        print(f"{safe(arguments.output)}: {tables} tables left out, {size_text(before)} -> {size_text(after)}")
+        print(f"{safe(arguments.output)}: {tables} tables left out, {bytes_text(before)} -> {bytes_text(after)}")
     return 0

@@ -1,4 +1,8 @@
-"""The ways gpujit runs a model, as functions that compute the same: interpreted, with fused kernels, planned."""
+"""The ways gpujit runs a model, as functions that compute the same: interpreted, with fused kernels, planned.
+
+A module on a GPU has plans in any case. There the tiers are what plans gain: operators one by one, as they were loaded;
+frozen and fused, put on the stream call by call; and as graphs.
+"""
 
 from __future__ import annotations
 
@@ -52,23 +56,14 @@ def planned(model: Chosen, threads: int | None = None, weights: str = "float32")
 
 def fused(model: Chosen, threads: int | None = None, weights: str = "float32") -> Call:
     """The method of a copy that specialises and fuses, and leaves the rest to the interpreter."""
-    call = _method(optimised(model, threads, weights), model)
-    unplanned = Overrides(_without_plans)
-
-    def run(*values: Any) -> Any:
-        token = unplanned.begin()
-        try:
-            return call(*values)
-        finally:
-            unplanned.end(token)
-
-    return run
+    off = ("static",) if model.device == "cpu" else ("graphs",)
+    return _without(off, _method(optimised(model, threads, weights), model))
 
 
 def interpreted(model: Chosen, threads: int | None = None, weights: str = "float32") -> Call:
     """The method as it was loaded, in eval mode."""
     model.module.eval()
-    return model.call
+    return model.call if model.device == "cpu" else _without(("fusion", "graphs"), model.call)
 
 
 def make(name: str, model: Chosen, threads: int | None = None, weights: str = "float32") -> Call:
@@ -80,8 +75,22 @@ def _method(module: ScriptModule, model: Chosen) -> Call:
     return module if model.method.name == "forward" else module.methods[model.method.name]
 
 
-def _without_plans(settings: Settings) -> Settings:
-    return replace(settings, disable=(*settings.disable, "static"))
+def _without(parts: tuple[str, ...], call: Call) -> Call:
+    """A function that is called with parts turned off, by their names in the switch ``disable``."""
+
+    def turned_off(settings: Settings) -> Settings:
+        return replace(settings, disable=(*settings.disable, *parts))
+
+    overrides = Overrides(turned_off)
+
+    def run(*values: Any) -> Any:
+        token = overrides.begin()
+        try:
+            return call(*values)
+        finally:
+            overrides.end(token)
+
+    return run
 
 
 def named(text: str | None, default: str) -> list[str]:

@@ -9,7 +9,7 @@ from gpujit.pictures.style import style_sheet
 from gpujit.pictures.svg import number
 from gpujit.pictures.text import SMALL, short, width, xml, xml_lines
 from gpujit.pictures.tones import HUES
-from gpujit.support.sizes import size_text
+from gpujit.support.units import bytes_text
 
 WIDTH, HEIGHT = 900.0, 340.0
 LEFT, RIGHT, TOP = 78.0, 16.0, 34.0
@@ -125,7 +125,7 @@ class _Drawing:
         for k in range(TICKS + 1):
             y = self.y(self.most * k / TICKS)
             out.append(f'<path class="grid" d="M{left} {number(y)}H{number(self.right)}"/>')
-            label = size_text(self.most * k / TICKS)
+            label = bytes_text(self.most * k / TICKS)
             out.append(f'<text class="small end" x="{number(LEFT - 6)}" y="{number(y + 3)}">{label}</text>')
         for step in dict.fromkeys(round(self.steps * k / TICKS) for k in range(TICKS + 1)):
             place = f'x="{number(self.x(step))}" y="{number(self.bottom + 14)}"'
@@ -181,7 +181,7 @@ class _Drawing:
             out.append(f'<text class="small end" x="{number(LEFT - 6)}" y="{number(y + 10)}">{name}</text>')
             out.append(
                 f'<rect class="total" x="{number(LEFT)}" y="{number(y + 2)}" width="{number(w)}" height="10"/>'
-                f'<text class="small" x="{number(LEFT + w + 6)}" y="{number(y + 10)}">{size_text(size)}</text>'
+                f'<text class="small" x="{number(LEFT + w + 6)}" y="{number(y + 10)}">{bytes_text(size)}</text>'
             )
         return out
 
@@ -192,6 +192,6 @@ def describe(plan: MemoryPlan) -> str:
         return "No value lies in an arena."
     share = f"{plan.arena / plan.bound:.3f} of the lower bound" if plan.bound else "nothing is alive"
     return (
-        f"{len(plan.values)} values in an arena of {size_text(plan.arena)} ({share}); "
-        f"allocated separately they take {size_text(plan.separate)}."
+        f"{len(plan.values)} values in an arena of {bytes_text(plan.arena)} ({share}); "
+        f"allocated separately they take {bytes_text(plan.separate)}."
     )

@@ -10,7 +10,7 @@ from gpujit.pictures.model import Picture
 from gpujit.pictures.text import FONT, short
 from gpujit.pictures.tones import GROUP_FILLS, TIER_COLOURS
 from gpujit.support.errors import ArgumentError
-from gpujit.support.sizes import size_text
+from gpujit.support.units import bytes_text
 
 # Units of a layout in an inch, and the longest side of a figure.
 PER_INCH = 96.0
@@ -70,8 +70,8 @@ def memory_figure(plan: MemoryPlan, title: str) -> Any:
         )
     live = live_bytes(plan.values)
     axes.step([s for s, _ in live], [b for _, b in live], where="post", color="#1f2328", lw=1, label="alive")
-    axes.axhline(plan.arena, color="#dc3c3c", label=f"arena {size_text(plan.arena)}")
-    axes.axhline(plan.bound, color="#3f9bd9", ls="--", label=f"lower bound {size_text(plan.bound)}")
+    axes.axhline(plan.arena, color="#dc3c3c", label=f"arena {bytes_text(plan.arena)}")
+    axes.axhline(plan.bound, color="#3f9bd9", ls="--", label=f"lower bound {bytes_text(plan.bound)}")
     axes.set_xlim(0, max([v.last + 1 for v in plan.values], default=1))
     axes.set_ylim(0, max(plan.arena, plan.bound, 1) * 1.05)
     axes.set_xlabel("step")

@@ -13,7 +13,7 @@ from gpujit.pictures.data import with_parts
 from gpujit.pictures.model import ROOT
 from gpujit.pictures.svg import describe, svg_of
 from gpujit.pictures.text import short, xml
-from gpujit.support.sizes import size_text
+from gpujit.support.units import bytes_text
 
 # Nodes of a graph's picture, characters of its text, and lines of a tree of modules that are shown.
 NODES = 120
@@ -56,7 +56,7 @@ def module_html(root: ScriptObject) -> str:
     methods = ", ".join(f"<code>{xml(short(name))}</code>" for name in list(root.type.methods)[:20])
     return (
         f"<details open><summary><b>{xml(short(root.type.name, 80))}</b> {count:,} parameters, "
-        f"{size_text(size)} with buffers</summary>"
+        f"{bytes_text(size)} with buffers</summary>"
         f'<div style="margin-left:1em">methods: {methods or "none"}</div>{"".join(lines)}</details>'
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from gpujit.fuser.tensors import bytes_of, is_tensor
 from gpujit.ir.arrays import describe as describe_value
 from gpujit.ir.graph import Graph, Node
 from gpujit.ir.printer import SUBGRAPH
-from gpujit.kernels import supply
+from gpujit.ir.values import DeviceTensor
+from gpujit.kernels import cuda_cache, supply
 from gpujit.profiler.costs import expanded
 from gpujit.profiler.data import (
     Event,
@@ -71,8 +72,8 @@ def versions() -> Versions:
 
 def kernels_asked() -> Kernels:
     """What became of all kernels asked for in this process so far."""
-    c = supply.counters
-    return Kernels(c.shared, c.loaded, c.compiled, c.refused)
+    both = (supply.counters, cuda_cache.counters)
+    return Kernels(*(sum(getattr(c, f.name) for c in both) for f in fields(Kernels)))
 
 
 def difference(after: Kernels, before: Kernels) -> Kernels:
@@ -91,7 +92,7 @@ def inputs_of(executor: Executor, values: Sequence[Any]) -> tuple[Tensor, ...]:
     found = []
     for value, given in list(zip(inputs, values, strict=False)):
         name = cut(value.name)
-        if isinstance(given, np.ndarray):
+        if isinstance(given, (np.ndarray, DeviceTensor)):
             found.append(Tensor(name, str(given.dtype), tuple(given.shape)))
         elif not hasattr(given, "slots"):
             text = repr(given) if isinstance(given, (bool, int, float, str, type(None))) else describe_value(given)
@@ -162,9 +163,6 @@ def planned_profile(
         lost: runs besides those taken down.
     """
     taken, described = timings.taken, timings.described
-    if timings.runner == "device":
-        # Ceilings are the processor's.
-        machine = replace(machine, bandwidths=(), peaks=())
     around, whole = _around(taken, calls)
     steps, number = timed(described, taken, around, machine)
     grouped = [(d, steps[number[d.number]]) for d in described if d.number in number and d.step.group is not None]

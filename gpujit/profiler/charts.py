@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import ClassVar
 
-from gpujit.profiler.data import NATIVE, Ceiling, Event, Machine, Profile, StepProfile
-from gpujit.profiler.units import bytes_text, flops_text, rate_text, time_text
+from gpujit.profiler.data import BUS, NATIVE, Ceiling, Event, Machine, Profile, StepProfile
+from gpujit.support.units import bytes_text, flops_text, rate_text, time_text
 
 # Marks in one chart: more would not be told apart, and take a browser long.
 MAX_MARKS = 1500
@@ -177,7 +177,9 @@ def roofline(profile: Profile, height: float = 420.0) -> Chart | None:
 
 def _of_a_call(machine: Machine) -> list[Ceiling]:
     """The bandwidths that as many threads reach as a call has, the highest first; all when none is of so many."""
-    found = [c for c in machine.bandwidths if c.bandwidth > 0]
+    found = [c for c in machine.bandwidths if c.bandwidth > 0 and c.level != BUS]
+    if machine.device:
+        return sorted(found, key=lambda c: -c.bandwidth)
     return sorted([c for c in found if c.threads == machine.threads] or found, key=lambda c: -c.bandwidth)
 
 
@@ -187,7 +189,7 @@ def _ceilings(machine: Machine, x: _Log, y: _Log) -> list[Line]:
     lines = []
     for i, peak in enumerate(peaks):
         at = y.at(peak.rate)
-        label = f"{rate_text(peak.rate)}, {threads_text(peak.threads)}"
+        label = f"{rate_text(peak.rate)}, {peak.dtype if machine.device else threads_text(peak.threads)}"
         # The highest has its label above, others below, so that two that are close do not meet.
         lines.append(Line(x.start, at, x.end, at, label, below=i > 0))
     top = peaks[0].rate if peaks else 10.0**y.high
@@ -196,7 +198,8 @@ def _ceilings(machine: Machine, x: _Log, y: _Log) -> list[Line]:
         first = max(10.0**x.low, 10.0**y.low / slope.bandwidth)
         last = min(top / slope.bandwidth, 10.0**x.high)
         if last > first:
-            label = f"{slope.level}: {bytes_text(slope.bandwidth)}/s, {threads_text(slope.threads)}"
+            label = f"{slope.level}: {bytes_text(slope.bandwidth)}/s"
+            label += "" if machine.device else f", {threads_text(slope.threads)}"
             ends = (x.at(first), y.at(first * slope.bandwidth), x.at(last), y.at(last * slope.bandwidth))
             lines.append(Line(*ends, label, dash=DASHES[i % len(DASHES)]))
     return lines

@@ -23,7 +23,8 @@ from gpujit.profiler.assemble import (
     planned_profile,
     unplanned_profile,
 )
-from gpujit.profiler.data import Profile
+from gpujit.profiler.data import Machine, Profile
+from gpujit.profiler.device_machine import device_machine
 from gpujit.profiler.device_steps import device_timings
 from gpujit.profiler.files import save_json
 from gpujit.profiler.graphs import graph_text
@@ -217,11 +218,12 @@ class Profiler:
                 # With as many threads as its plans have.
                 with nullcontext() if executor is None else executor.settings():
                     timings = arena_timings(executor, plan, runner, arenas[0])
-                    found.append(self._planned(executor, plan, timings, others))
+                    found.append(self._planned(executor, plan, timings, others, machine(self._ceilings)))
         for graph, recorder in self.recorders.items():
             executor, plan = self._owner(graph)
             planned += zip(recorder.marks[0::2], recorder.marks[1::2], strict=True)
-            found.append(self._planned(executor, plan, device_timings(executor, plan, graph, recorder), 0))
+            here = device_machine(graph.device, self._ceilings)
+            found.append(self._planned(executor, plan, device_timings(executor, plan, graph, recorder), 0, here))
         found += self._interpreted(self.calls, planned)
         # The times are in the profiles now.
         self._arenas.clear()
@@ -229,7 +231,9 @@ class Profiler:
         self._devices.clear()
         return tuple(found)
 
-    def _planned(self, executor: Executor | None, plan: Plan | None, timings: Timings, others: int) -> Profile:
+    def _planned(
+        self, executor: Executor | None, plan: Plan | None, timings: Timings, others: int, here: Machine
+    ) -> Profile:
         """The profile of a graph that ran, of whose runs ``others`` are not in the timings."""
         first = float(timings.taken.runs[0, 0]) if len(timings.taken.runs) else 0.0
         target = next((t for t, start, end, _ in self._each() if start <= first <= end), None)
@@ -239,7 +243,7 @@ class Profiler:
             method="" if executor is None else executor.function.name,
             calls=self.calls,
             inputs=() if plan is None else specialised_inputs(plan),
-            machine=machine(self._ceilings),
+            machine=here,
             cache=self._asked,
             lost=others,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -23,22 +23,29 @@ from gpujit.profiler.assemble import (
 )
 from gpujit.profiler.collect import ON_DEVICE, Profiler, device_of
 from gpujit.profiler.data import Kernels, Phase, Profile, Ratio, Times
+from gpujit.profiler.device_groups import device_pairs
+from gpujit.profiler.device_machine import device_machine
 from gpujit.profiler.device_steps import device_timings
 from gpujit.profiler.graphs import graph_text
 from gpujit.profiler.groups import measured, pairs_of
 from gpujit.profiler.interpreted import with_steps
 from gpujit.profiler.machine import machine
-from gpujit.runtime.executor import Executor, Plan
+from gpujit.runtime.device_executor import DeviceExecutor
+from gpujit.runtime.device_outputs import arguments
+from gpujit.runtime.executor import Executor
 from gpujit.runtime.lower import Lowerer
 from gpujit.runtime.values import bind_arguments
 from gpujit.runtime.vm import Interpreter
 from gpujit.runtime.warm import unchanged
+from gpujit.static_runtime.device_module import DeviceGraph
 from gpujit.static_runtime.module import PlannedGraph
 from gpujit.support.errors import ArgumentError, GpujitError
 from gpujit.support.progress import Stage
 
 MAX_ROUNDS = 10_000
 WARM_CALLS = 5
+# Runs of a plan without fusion before any counts: on a device one captures, the next one replays.
+UNFUSED_RUNS = 3
 # Calls of the interpreter, which may be slow.
 MAX_INTERPRETED = 10
 
@@ -113,10 +120,14 @@ class _Session:
         found: ScriptMethod = self.module.methods[method]
         self.function = found._function
         self.executor: Executor = self.module._program.executor(self.function)
-        values = bind_arguments(self.function.schema, args, kwargs, skip=1)
-        self.values = [self.module._object, *values]
-        # Plans are made for tensors that lie there, which calls alone put there.
         self.device = device_of(self.module)
+        if self.device is not None:
+            args, kwargs = arguments(self.device, args), arguments(self.device, kwargs)
+        self.taken = [*args, *kwargs.values()]
+        # What a plan's runner takes, and what plans are made for.
+        self.values = self.example = [self.module._object, *bind_arguments(self.function.schema, args, kwargs, skip=1)]
+        if isinstance(self.executor, DeviceExecutor):
+            self.example = self.executor.host_like(self.values)
 
     @contextmanager
     def phase(self, name: str, note: Callable[[], str] = str) -> Iterator[None]:
@@ -140,16 +151,13 @@ class _Session:
 
     def run(self, rounds: int, *, unfused: bool, groups: bool, interpreted: bool, ceilings: bool) -> Profile:
         """Take it."""
-        with unchanged([self.module._object, *self.args], self.kwargs):
+        with unchanged([self.module._object, *self.taken], {}):
             return self._run(rounds, unfused=unfused, groups=groups, interpreted=interpreted, ceilings=ceilings)
 
     def _run(self, rounds: int, *, unfused: bool, groups: bool, interpreted: bool, ceilings: bool) -> Profile:
         before = kernels_asked()
         with self.phase("plan", lambda: _kernels_note(difference(kernels_asked(), before))):
-            if self.device is None:
-                self.executor.plan_for(self.values)
-            else:
-                self.call()
+            self.executor.plan_for(self.example)
         asked = difference(kernels_asked(), before)
         with self.phase("first call"):
             self.call()
@@ -161,9 +169,9 @@ class _Session:
         steady = self.steady(rounds, profiler)
         with self.executor.settings():
             # With as many threads as the plan has.
-            here = machine(ceilings and self.device is None)
+            here = machine(ceilings) if self.device is None else device_machine(self.device, ceilings)
         # Warming up may have changed what the plan assumed.
-        plan = self.executor.plan_for(self.values) if self.device is None else None
+        plan = self.executor.plan_for(self.example)
         runner = None if plan is None else plan.runner
         arenas = profiler.arenas(runner) if isinstance(runner, PlannedGraph) else []
         common: dict[str, Any] = {
@@ -176,7 +184,7 @@ class _Session:
             "steady": steady,
         }
         if self.device is not None:
-            return self.on_device(profiler, **common)
+            return self.on_device(profiler, rounds, unfused=unfused, groups=groups, **common)
         if plan is None or not isinstance(runner, PlannedGraph) or not arenas:
             reason = "; ".join(self.executor.reasons()) or "its memory is not planned"
             graphs = (graph_text("frozen", self.function.graph),)
@@ -189,14 +197,14 @@ class _Session:
             timings = arena_timings(self.executor, plan, runner, arenas[0])
             profile = planned_profile(timings, method=self.function.name, **common)
             if unfused:
-                profile = self.against_unfused(profile, plan, runner, rounds)
+                profile = self.against_unfused(profile, runner, rounds)
             if groups and profile.groups:
                 lowerer = Lowerer(np, self.module._program.lowerer.rules)
                 pairs = pairs_of(timings.described, plan, lowerer, runner.options, self.values, arenas[0].plan)
                 profile = replace(profile, groups=measured(pairs, profile.groups, rounds))
         return self.with_interpreter(profile, rounds, interpreted)
 
-    def on_device(self, profiler: Profiler, **common: Any) -> Profile:
+    def on_device(self, profiler: Profiler, rounds: int, *, unfused: bool, groups: bool, **common: Any) -> Profile:
         """The profile of calls on a device: of its steps when a plan ran there, of the calls otherwise."""
         name, recorders = self.function.name, profiler.recorders
         if not recorders:
@@ -205,7 +213,18 @@ class _Session:
             return unplanned_profile(method=name, reason=reason, graphs=graphs, runner="device", **common)
         graph, recorder = max(recorders.items(), key=lambda item: len(item[1].marks))
         plan = next((p for p in self.executor.plans() if p.runner is graph), None)
-        return planned_profile(device_timings(self.executor, plan, graph, recorder), method=name, **common)
+        timings = device_timings(self.executor, plan, graph, recorder)
+        profile = planned_profile(timings, method=name, **common)
+        if plan is None:
+            return profile
+        with self.executor.settings():
+            if unfused:
+                profile = self.against_unfused(profile, graph, rounds)
+            if groups and profile.groups:
+                lowerer = Lowerer(np, self.module._program.lowerer.rules)
+                pairs = device_pairs(timings.described, plan, graph, lowerer, self.values)
+                profile = replace(profile, groups=measured(pairs, profile.groups, rounds))
+        return profile
 
     def steady(self, rounds: int, profiler: Profiler) -> Times:
         """Times of calls that nobody watches; watched ones take turns with them."""
@@ -218,14 +237,21 @@ class _Session:
                 stage.advance()
         return Times.of(found)
 
-    def against_unfused(self, profile: Profile, plan: Plan, runner: PlannedGraph, rounds: int) -> Profile:
+    def unfused(self, runner: PlannedGraph | DeviceGraph) -> PlannedGraph | DeviceGraph:
+        """The graph that a runner is for, without fusion."""
+        graph = self.executor.specialised(self.example).graph
+        lowerer = Lowerer(np, self.module._program.lowerer.rules)
+        options = replace(runner.options, endings=False)
+        if isinstance(runner, DeviceGraph):
+            return DeviceGraph(runner.device, graph, {}, lowerer, options)
+        return PlannedGraph(graph, {}, lowerer, options)
+
+    def against_unfused(self, profile: Profile, runner: PlannedGraph | DeviceGraph, rounds: int) -> Profile:
         """The profile with times of the whole graph, fused and without fusion, in turn."""
         try:
-            graph = self.executor.specialised(self.values).graph
-            lowerer = Lowerer(np, self.module._program.lowerer.rules)
-            other = PlannedGraph(graph, {}, lowerer, replace(runner.options, endings=False))
-            for _ in range(2):
-                other.run(self.values)
+            other = self.unfused(runner)
+            for _ in range(UNFUSED_RUNS):
+                self.once(other)
         except GpujitError:
             # There is no plan without fusion, so nothing to compare with.
             return profile
@@ -236,10 +262,15 @@ class _Session:
                 sides = [(runner, fused), (other, unfused)]
                 for side, times in sides if k % 2 == 0 else reversed(sides):
                     # The first run finds what the other side left in the caches.
-                    side.run(self.values)
-                    times.append(self.seconds(partial(side.run, self.values)))
+                    self.once(side)
+                    times.append(self.seconds(partial(self.once, side)))
                 stage.advance()
         return replace(profile, fused=Times.of(fused), unfused=Times.of(unfused), speedup=Ratio.of(unfused, fused))
+
+    def once(self, runner: PlannedGraph | DeviceGraph) -> None:
+        """A run of a plan without what surrounds it in a call."""
+        with nullcontext() if self.device is None else self.device.here():
+            runner.run(self.values)
 
     def with_interpreter(self, profile: Profile, rounds: int, interpreted: bool) -> Profile:
         """The profile with times of the interpreter, when they are wanted."""

@@ -24,6 +24,8 @@ VERSION = 1
 MEMORY, COMPUTE, OVERHEAD, UNKNOWN = "memory", "compute", "overhead", "unknown"
 # What tiers of steps in compiled code begin with.
 NATIVE = ("native", "device kernel", "device library")
+# The level of memory that is no memory: from the host to a device.
+BUS = "host to device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +174,8 @@ class GroupProfile:
         saved_bytes: bytes that a call neither writes nor reads, since what operators hand to each other stays in
             registers.
         fused, unfused: what the kernel takes, and what the operators take one by one; None when it was not measured.
-        unfused_tier: what ran the operators: "native kernel" when each had a kernel of its own, "numpy" when none,
-            "mixed".
+        unfused_tier: what ran the operators: "native" (on a device "device") when each had a kernel of its own,
+            "numpy" ("host") when none, "mixed".
         speedup: unfused over fused.
         kernel: key of its source.
         nodes: text of the graph it stands for.
@@ -227,7 +229,8 @@ class GraphText:
 @dataclass(frozen=True, slots=True)
 class Ceiling:
     """Bytes per second, read and written together, that ``threads`` reach when they copy inside ``size`` bytes each
-    (together, in "L3" and "memory"): ``level`` says which memory that is."""
+    (together, in "L3" and "memory"): ``level`` says which memory that is. On a device the level of small copies is
+    their size, and BUS is the way there from the host."""
 
     level: str
     size: int
@@ -237,15 +240,19 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Floating-point operations (multiply-and-add of float32 counts two) per second of so many threads."""
+    """Floating-point operations (a multiply-and-add counts two) per second of so many threads, or of a device."""
 
     threads: int
     rate: float
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What it ran on, and the most that reached: empty when ceilings were not measured."""
+    """What it ran on, and the most that reached: empty when ceilings were not measured.
+
+    ``device`` is what steps ran on besides the processor: ceilings are those of the device then.
+    """
 
     processor: str
     cores: int
@@ -253,6 +260,7 @@ class Machine:
     vector: str
     bandwidths: tuple[Ceiling, ...] = ()
     peaks: tuple[Peak, ...] = ()
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)

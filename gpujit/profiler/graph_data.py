@@ -14,7 +14,7 @@ from gpujit.pictures.model import ROOT, Picture, PictureNode
 from gpujit.profiler.data import Profile, StepProfile
 from gpujit.profiler.graphs import every_node
 from gpujit.profiler.places import line_of
-from gpujit.profiler.units import time_text
+from gpujit.support.units import time_text
 
 # Nodes of one graph that a page gets.
 MAX_NODES = 20_000

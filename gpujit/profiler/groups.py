@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,27 +44,9 @@ class Values:
         self._keep(plan, lowerer, values, frozenset(wanted))
 
     def _keep(self, plan: Plan, lowerer: Lowerer, values: Sequence[Any], wanted: frozenset[str]) -> None:
-        graph, nodes = copied(plan.graph)
-        names = name_values(graph)
-        kept = []
-        size = 0
-        for value, name in names.items():
-            facts = facts_of(value)
-            if name not in wanted or facts is None or value.node.block is not graph.block:
-                # Inside branches and loops it has another value each time, or none.
-                continue
-            size += int(np.prod(facts[0])) * facts[1].itemsize
-            if size > MAX_KEPT:
-                break
-            kept.append(name)
-            graph.add_output(value)
-        # The results of a graph with several outputs come as one tuple.
+        graph, nodes, kept = keeping(plan.graph, wanted)
         whole = Lowerer(lowerer.xp, lowerer.rules)
         whole.fused = {nodes[n]: step for n, step in plan.steps.items()}
-        node = Node("prim::TupleConstruct", list(graph.outputs))
-        graph.block.append(node)
-        graph.block.return_node.remove_all_inputs()
-        graph.add_output(node.add_output(T.TupleType(tuple(v.type for v in node.inputs))))
         with np.errstate(all="ignore"):
             results = Interpreter(whole).run(whole.graph_code(graph), list(values))
         for name, array in zip(kept, results[len(results) - len(kept) :], strict=True):
@@ -77,18 +59,67 @@ class Values:
         facts = facts_of(value)
         if facts is None:
             return None
-        shape, dtype = facts
-        if found is not None and found.shape == shape and found.dtype == dtype:
-            return found
-        if dtype.kind in "iub":
-            # Zeros are places that exist, whatever they index.
-            return np.zeros(shape, dtype)
-        return self._random.standard_normal(shape).astype(dtype)
+        is_it = found is not None and (found.shape, found.dtype) == facts
+        return found if is_it else made_up(facts, self._random)
+
+
+def keeping(graph: Graph, wanted: Collection[str]) -> tuple[Graph, dict[Node, Node], list[str]]:
+    """A copy of a graph that gives, in one tuple, its results and then tensors between its nodes.
+
+    Args:
+        wanted: names (of ``name_values``) of the tensors, which are left out where they lie in branches and loops.
+    Returns: the graph, its nodes by the given one's, and the names of the tensors that it gives.
+    """
+    graph, nodes = copied(graph)
+    kept = []
+    size = 0
+    for value, name in name_values(graph).items():
+        facts = facts_of(value)
+        if name not in wanted or facts is None or value.node.block is not graph.block:
+            # Inside branches and loops it has another value each time, or none.
+            continue
+        size += int(np.prod(facts[0])) * facts[1].itemsize
+        if size > MAX_KEPT:
+            break
+        kept.append(name)
+        graph.add_output(value)
+    # The results of a graph with several outputs come as one tuple.
+    node = Node("prim::TupleConstruct", list(graph.outputs))
+    graph.block.append(node)
+    graph.block.return_node.remove_all_inputs()
+    graph.add_output(node.add_output(T.TupleType(tuple(v.type for v in node.inputs))))
+    return graph, nodes, kept
+
+
+def made_up(facts: tuple[tuple[int, ...], np.dtype], random: np.random.Generator) -> np.ndarray:
+    """Numbers for a tensor of this shape and dtype."""
+    shape, dtype = facts
+    if dtype.kind in "iub":
+        # Zeros are places that exist, whatever they index.
+        return np.zeros(shape, dtype)
+    return random.standard_normal(shape).astype(dtype)
+
+
+class Timed(Protocol):
+    """A group as two things that can be run in turn: one step, and a step for each operator.
+
+    ``seconds`` are those of the group, then of its operators; ``unfused_tier`` is what runs those.
+    """
+
+    number: int
+    seconds: tuple[list[float], list[float]]
+    unfused_tier: str
+
+    def prepare(self) -> None:
+        """Have what it takes to run both. Raises GpujitError."""
+
+    def round(self, turn: int) -> None:
+        """One run of each, the first one in turn."""
 
 
 @dataclass
 class Pair:
-    """A group as two planned graphs on the same arrays: one step, and a step for each operator."""
+    """A group as two planned graphs on the same arrays. See Timed."""
 
     number: int
     fused: PlannedGraph
@@ -99,22 +130,11 @@ class Pair:
     def prepare(self) -> None:
         """Have plans, kernels and arenas, and let both run. Raises GpujitError."""
         self._arenas = [TimedArena(g.plan(self.inputs)) for g in (self.fused, self.unfused)]
-        self.seconds: list[list[float]] = [[], []]
+        self.seconds: tuple[list[float], list[float]] = ([], [])
         for _ in range(_WARM):
             for graph, arena in zip((self.fused, self.unfused), self._arenas, strict=True):
                 graph.run_on(arena, self.inputs, list(self.outputs))
         self.unfused_tier = _tier_of(self.unfused)
-
-    def told(self, group: GroupProfile) -> GroupProfile:
-        """The group with the times of both sides."""
-        fused, unfused = self.seconds
-        return replace(
-            group,
-            fused=Times.of(fused),
-            unfused=Times.of(unfused),
-            unfused_tier=self.unfused_tier,
-            speedup=Ratio.of(unfused, fused),
-        )
 
     def round(self, turn: int) -> None:
         """One run of each, the first one in turn."""
@@ -143,16 +163,16 @@ def pairs_of(
     """
     found, names = [], planned.names
     grouped = [d for d in described if d.step.group is not None]
-    outside = {d.number: _outside(d.nodes) for d in grouped}
-    wanted = [names[v] for vs in outside.values() for v in vs if v in names]
+    given = {d.number: outside(d.nodes) for d in grouped}
+    wanted = [names[v] for vs in given.values() for v in vs if v in names]
     arrays = Values(plan, lowerer, values, wanted)
     for each in grouped:
-        inputs = [arrays.of(v, names.get(v, "")) for v in outside[each.number]]
+        inputs = [arrays.of(v, names.get(v, "")) for v in given[each.number]]
         facts = [facts_of(v) for v in each.nodes[-1].outputs]
         if any(x is None for x in inputs) or None in facts:
             continue
-        whole, programs = _graph(each.nodes, outside[each.number], plan, keep=True)
-        parts, _ = _graph(each.nodes, outside[each.number], plan, keep=False)
+        whole, programs = graph_of_group(each.nodes, given[each.number], plan, keep=True)
+        parts, _ = graph_of_group(each.nodes, given[each.number], plan, keep=False)
         plain = Lowerer(lowerer.xp, lowerer.rules)
         is_permuted = each.nodes[-1] in planned.orders
         assert each.step.group is not None
@@ -178,10 +198,22 @@ def _planned(
     return PlannedGraph(graph, programs, lowerer, options, strides=strides)
 
 
-def measured(pairs: Sequence[Pair], groups: Sequence[GroupProfile], rounds: int) -> tuple[GroupProfile, ...]:
+def _told(group: GroupProfile, pair: Timed) -> GroupProfile:
+    """The group with the times of both sides."""
+    fused, unfused = pair.seconds
+    return replace(
+        group,
+        fused=Times.of(fused),
+        unfused=Times.of(unfused),
+        unfused_tier=pair.unfused_tier,
+        speedup=Ratio.of(unfused, fused),
+    )
+
+
+def measured(pairs: Iterable[Timed], groups: Sequence[GroupProfile], rounds: int) -> tuple[GroupProfile, ...]:
     """The groups with the times of both sides; those of a group that cannot run by itself stay None."""
     by_number = {g.number: g for g in groups}
-    with Stage("time groups against their operators", len(pairs)) as stage:
+    with Stage("time groups against their operators", len(groups)) as stage:
         for pair in pairs:
             stage.note = by_number[pair.number].label
             # Numbers that were made up may be none that the operators take.
@@ -189,12 +221,12 @@ def measured(pairs: Sequence[Pair], groups: Sequence[GroupProfile], rounds: int)
                 pair.prepare()
                 for turn in range(rounds):
                     pair.round(turn)
-                by_number[pair.number] = pair.told(by_number[pair.number])
+                by_number[pair.number] = _told(by_number[pair.number], pair)
             stage.advance()
     return tuple(by_number.values())
 
 
-def _outside(nodes: Sequence[Node]) -> list[Value]:
+def outside(nodes: Sequence[Node]) -> list[Value]:
     """Tensors that some nodes read and that come from elsewhere, constants left out."""
     made = {v for n in nodes for v in n.outputs}
     found: dict[Value, None] = {}
@@ -210,12 +242,12 @@ def _outside(nodes: Sequence[Node]) -> list[Value]:
     return list(found)
 
 
-def _graph(
-    nodes: Sequence[Node], outside: Sequence[Value], plan: Plan, keep: bool
+def graph_of_group(
+    nodes: Sequence[Node], given: Sequence[Value], plan: Plan, keep: bool
 ) -> tuple[Graph, dict[Node, Lowered]]:
     """The nodes as a graph of their own; with ``keep`` groups stay groups, else their operators stand in it."""
     graph = Graph("group")
-    known = {v: graph.add_input(v.type, v.name) for v in outside}
+    known = {v: graph.add_input(v.type, v.name) for v in given}
     programs = {id(n.attributes[SUBGRAPH]): low for n, low in plan.fused.programs.items()}
     found: dict[Node, Lowered] = {}
     for node in nodes:

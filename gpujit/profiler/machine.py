@@ -13,6 +13,7 @@ import os
 import platform
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from time import perf_counter
@@ -25,13 +26,13 @@ from gpujit.kernels.cache import store
 from gpujit.kernels.cache_files import read, write
 from gpujit.kernels.target import host
 from gpujit.kernels.team import alone, caller, team
-from gpujit.profiler.data import Ceiling, Machine, Peak
+from gpujit.profiler.data import BUS, Ceiling, Machine, Peak
 from gpujit.support.config import config
 from gpujit.support.progress import Stage
 from gpujit.support.threads import thread_count
 
 # Part of the identity: another way of measuring makes other numbers.
-_METHOD = 1
+_METHOD = 2
 _CPUINFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 # Bytes of caches where the system does not tell.
@@ -48,8 +49,8 @@ def machine(measure: bool = True) -> Machine:
     found = Machine(processor(), os.cpu_count() or 1, threads, f"{host().width} x float32")
     if not measure:
         return found
-    bandwidths, peaks = _ceilings(_identity(found))
-    return Machine(found.processor, found.cores, threads, found.vector, bandwidths, peaks)
+    bandwidths, peaks = kept_ceilings(_identity(found), measured)
+    return replace(found, bandwidths=bandwidths, peaks=peaks)
 
 
 @cache
@@ -82,15 +83,17 @@ def cache_sizes() -> dict[str, int]:
     return found or dict(_USUAL)
 
 
-_known: dict[str, tuple[tuple[Ceiling, ...], tuple[Peak, ...]]] = {}
+Ceilings = tuple[tuple[Ceiling, ...], tuple[Peak, ...]]
+_known: dict[str, Ceilings] = {}
 
 
-def _ceilings(identity: str) -> tuple[tuple[Ceiling, ...], tuple[Peak, ...]]:
+def kept_ceilings(identity: str, measure: Callable[[], Ceilings]) -> Ceilings:
+    """What is known of a machine; measured, and kept on disk, when that is nothing."""
     found = _known.get(identity)
     if found is None:
         found = _read(identity)
         if found is None:
-            found = measured()
+            found = measure()
             _write(identity, found)
         _known[identity] = found
     return found
@@ -101,7 +104,7 @@ def _path(identity: str) -> Path | None:
     return None if place is None or not config.cache else place.folder / f"machine-{identity}.json"
 
 
-def _read(identity: str) -> tuple[tuple[Ceiling, ...], tuple[Peak, ...]] | None:
+def _read(identity: str) -> Ceilings | None:
     path = _path(identity)
     data = None if path is None else read(path)
     if data is None:
@@ -113,13 +116,13 @@ def _read(identity: str) -> tuple[tuple[Ceiling, ...], tuple[Peak, ...]] | None:
             Ceiling(str(b["level"]), int(b["size"]), float(b["bandwidth"]), int(b["threads"]))
             for b in found["bandwidths"]
         )
-        peaks = tuple(Peak(int(p["threads"]), float(p["rate"])) for p in found["peaks"])
+        peaks = tuple(Peak(int(p["threads"]), float(p["rate"]), str(p["dtype"])) for p in found["peaks"])
         if bandwidths and peaks and all(b.bandwidth > 0 for b in bandwidths) and all(p.rate > 0 for p in peaks):
             return bandwidths, peaks
     return None
 
 
-def _write(identity: str, found: tuple[tuple[Ceiling, ...], tuple[Peak, ...]]) -> None:
+def _write(identity: str, found: Ceilings) -> None:
     path = _path(identity)
     if path is None:
         return
@@ -128,14 +131,14 @@ def _write(identity: str, found: tuple[tuple[Ceiling, ...], tuple[Peak, ...]]) -
         "bandwidths": [
             {"level": b.level, "size": b.size, "bandwidth": b.bandwidth, "threads": b.threads} for b in bandwidths
         ],
-        "peaks": [{"threads": p.threads, "rate": p.rate} for p in peaks],
+        "peaks": [{"threads": p.threads, "rate": p.rate, "dtype": p.dtype} for p in peaks],
     }
     # Measured again by the next process where it cannot be kept.
     with suppress(OSError):
         write(path, json.dumps(data).encode())
 
 
-def measured() -> tuple[tuple[Ceiling, ...], tuple[Peak, ...]]:
+def measured() -> Ceilings:
     """Bandwidths of all levels and peaks, alone and with all threads. Takes about a second."""
     sizes = cache_sizes()
     # Half of a cache holds what is read, half what is written; less, so that other data have room.
@@ -290,7 +293,8 @@ def _peak_ir() -> str:
 
 def bandwidth_of(machine: Machine, size: int, threads: int) -> float | None:
     """Bytes per second that so many threads reach on so many bytes; None when that was not measured."""
-    rows = [b for b in machine.bandwidths if b.threads == _nearest(threads, [b.threads for b in machine.bandwidths])]
+    rows = [b for b in machine.bandwidths if b.level != BUS]
+    rows = [b for b in rows if b.threads == _nearest(threads, [b.threads for b in rows])]
     rows.sort(key=lambda b: b.size)
     for row in rows:
         if size <= row.size * (1 if row.level in ("L3", "memory") else threads):
@@ -298,10 +302,17 @@ def bandwidth_of(machine: Machine, size: int, threads: int) -> float | None:
     return rows[-1].bandwidth if rows else None
 
 
-def peak_of(machine: Machine, threads: int) -> float | None:
-    """Floating-point operations per second that so many threads reach; None when that was not measured."""
-    wanted = _nearest(threads, [p.threads for p in machine.peaks])
-    return next((p.rate for p in machine.peaks if p.threads == wanted), None)
+def bus_of(machine: Machine) -> float | None:
+    """Bytes per second from the host to the device; None when that was not measured."""
+    return next((b.bandwidth for b in machine.bandwidths if b.level == BUS), None)
+
+
+def peak_of(machine: Machine, threads: int, dtype: str = "float32") -> float | None:
+    """Operations per second on numbers of a dtype (of float32 where none were measured for it) that so many threads
+    reach; None when that was not measured."""
+    peaks = [p for p in machine.peaks if p.dtype == dtype] or [p for p in machine.peaks if p.dtype == "float32"]
+    wanted = _nearest(threads, [p.threads for p in peaks])
+    return next((p.rate for p in peaks if p.threads == wanted), None)
 
 
 def _nearest(threads: int, counts: list[int]) -> int:

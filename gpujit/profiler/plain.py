@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -27,14 +27,17 @@ def _properties(kind: type) -> tuple[str, ...]:
 
 
 def from_plain(kind: Any, data: Any, where: str) -> Any:
-    """A dataclass from a dict, whose other items do not count. Raises ArgumentError that says where the fault lies."""
+    """A dataclass from a dict, whose other items do not count; what has a default may be absent.
+
+    Raises ArgumentError that says where the fault lies.
+    """
     if not isinstance(data, dict):
         raise ArgumentError(f"{where}: expected an object, found {type(data).__name__}")
     hints = _hints(kind)
-    lacking = [name for name in hints if name not in data]
+    lacking = [f.name for f in fields(kind) if f.name not in data and f.default is MISSING]
     if lacking:
         raise ArgumentError(f"{where}: {', '.join(lacking)} is missing")
-    return kind(**{name: _value(hint, data[name], f"{where}.{name}") for name, hint in hints.items()})
+    return kind(**{n: _value(hint, data[n], f"{where}.{n}") for n, hint in hints.items() if n in data})
 
 
 @cache

@@ -23,9 +23,9 @@ from gpujit.profiler import charts
 from gpujit.profiler.data import NATIVE, OVERHEAD, GraphText, GroupProfile, Profile, StepProfile
 from gpujit.profiler.graph_data import Drawing, drawing, mark_of, steps_of
 from gpujit.profiler.graphs import graph_of
-from gpujit.profiler.units import bytes_text, flops_text, rate_text, time_text
 from gpujit.serialization.target import write_to
 from gpujit.support.errors import ParseError
+from gpujit.support.units import bytes_text, flops_text, rate_text, time_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -25,7 +25,7 @@ from gpujit.profiler.data import (
     Tensor,
     Times,
 )
-from gpujit.profiler.machine import bandwidth_of, peak_of
+from gpujit.profiler.machine import bandwidth_of, bus_of, peak_of
 from gpujit.profiler.places import cut, place_at, place_of, tensor_of
 from gpujit.profiler.sources import Sources
 from gpujit.runtime.explain import label_of
@@ -39,8 +39,8 @@ SMALL, SMALL_CALL = 2e-6, 20e-6
 FAR = 0.1
 # The share of a call's time that has to be missing from its steps' to be shown.
 LEAST_REST = 0.02
-# Tier of what stands around the steps.
-CALL = "call"
+# Tier of what stands around the steps; and of copies from the host to a device.
+CALL, FROM_HOST = "call", "device copy from the host"
 
 
 @dataclass(frozen=True)
@@ -244,8 +244,16 @@ def judged(step: StepProfile, machine: Machine) -> StepProfile:
     """The step with what bounds it, and how near to that it comes."""
     seconds = step.seconds.median
     limit = SMALL if step.tier.startswith("native") else SMALL_CALL
-    bandwidth = bandwidth_of(machine, step.bytes_moved or 0, step.threads)
-    peak = peak_of(machine, step.threads)
+    if machine.device and not step.tier.startswith("device"):
+        # What the host does has other ceilings.
+        machine = replace(machine, bandwidths=(), peaks=())
+    if step.tier == FROM_HOST:
+        bandwidth = bus_of(machine)
+    else:
+        bandwidth = bandwidth_of(machine, step.bytes_moved or 0, step.threads)
+    # Units for products of half types are for nothing else.
+    dtype = step.outputs[0].dtype if step.tier == "device library" and step.outputs else "float32"
+    peak = peak_of(machine, step.threads, dtype)
     if step.bytes_moved is None or bandwidth is None or peak is None or not seconds:
         return replace(step, bound=OVERHEAD if 0 < seconds < limit and step.bytes_moved is None else UNKNOWN)
     least = {MEMORY: step.bytes_moved / bandwidth, COMPUTE: (step.flops or 0) / peak}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpujit.pictures.text import visible as safe
 from gpujit.profiler.data import OVERHEAD, Profile, StepProfile, Times
-from gpujit.profiler.units import bytes_text, rate_text, time_text
+from gpujit.support.units import bytes_text, rate_text, time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,9 +51,10 @@ def _head(profile: Profile) -> list[str]:
     lines.append(f"a call takes {_spread(profile.steady)}, {_spread(profile.watched)} while steps are timed")
     if profile.speedup is not None and profile.unfused is not None:
         r = profile.speedup
-        lines.append(
-            f"without fusion {_spread(profile.unfused)}: {r.median:.2f} times (from {r.low:.2f} to {r.high:.2f})"
-        )
+        # Less than a call: what surrounds a plan there is in neither.
+        itself = "" if profile.fused is None else f"its plan by itself {_spread(profile.fused)}, "
+        times = f"{r.median:.2f} times (from {r.low:.2f} to {r.high:.2f})"
+        lines.append(f"{itself}without fusion {_spread(profile.unfused)}: {times}")
     if profile.interpreted is not None:
         lines.append(f"on the interpreter {_spread(profile.interpreted)}")
     if profile.memory is not None:
@@ -64,12 +65,16 @@ def _head(profile: Profile) -> list[str]:
 
 def _machine(profile: Profile) -> list[str]:
     m = profile.machine
-    line = f"{safe(m.processor)}, {m.threads} thread{'' if m.threads == 1 else 's'}"
-    lines = [line]
+    lines = [f"{safe(m.processor)}, {m.threads} thread{'' if m.threads == 1 else 's'}"]
     if m.bandwidths and m.peaks:
-        rates = ", ".join(f"{b.level} {bytes_text(b.bandwidth)}/s" for b in m.bandwidths if b.threads == m.threads)
-        peak = next((p.rate for p in m.peaks if p.threads == m.threads), m.peaks[-1].rate)
-        lines[0] = f"{line}; at most {rates}; {rate_text(peak)}"
+        threads = 1 if m.device else m.threads
+        rates = ", ".join(f"{b.level} {bytes_text(b.bandwidth)}/s" for b in m.bandwidths if b.threads == threads)
+        peaks = [p for p in m.peaks if p.threads == threads] or m.peaks[-1:]
+        most = ", ".join(rate_text(p.rate) + (f" in {p.dtype}" if len(peaks) > 1 else "") for p in peaks)
+        if m.device:
+            lines.append(f"the device reaches {rates}; {most}")
+        else:
+            lines[0] = f"{lines[0]}; at most {rates}; {most}"
     return lines
 
 

@@ -83,8 +83,12 @@ class DeviceExecutor(Executor):
         with self.device.here():
             return self._call(values)
 
+    def host_like(self, values: list[Any]) -> list[Any]:
+        """Values that plans are made for: host arrays of the same shapes and dtypes instead of tensors."""
+        return [*values[: self._first], *mapped(values[self._first :], DeviceTensor, _stand_in)]
+
     def _call(self, values: list[Any]) -> Any:
-        plan = self.plan_for([*values[: self._first], *mapped(values[self._first :], DeviceTensor, _stand_in)])
+        plan = self.plan_for(self.host_like(values))
         if plan is None and self._broken is not None:
             raise DeviceError(self._broken.message, code=self._broken.code)
         if plan is None:

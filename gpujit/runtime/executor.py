@@ -423,7 +423,7 @@ class Executor:
         stage.note = "fuse"
         planner = None if "static" in config.disable else self._planner
         on_cores = self.on_cores and planner is not None
-        fused = fuse(graph, on_cores=on_cores) if "fuser" not in config.disable else Fused()
+        fused = Fused() if {"fuser", "fusion"} & {*config.disable} else fuse(graph, on_cores=on_cores)
         lowerer = Lowerer(np, self._rules)
         steps = {
             node: FusedStep(low, self._unfused(lowerer, node), node, self.strict)

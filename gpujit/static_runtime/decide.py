@@ -145,7 +145,7 @@ class Decisions:
                 self.natives[node] = found
             elif found is not None:
                 asked[node] = found
-        if self.options.endings:
+        if self.options.endings and "fusion" not in config.disable:
             self.put_ends(asked)
             self.put_starts(asked)
         self.have_code(asked, whole)

@@ -65,14 +65,24 @@ class _Lap:
         return found
 
 
+def copies_of(plan: DevicePlan) -> tuple[int, int]:
+    """The numbers that stand for copies of inputs and of results."""
+    behind = -1 - len(plan.code.instructions)
+    return behind, behind - 1
+
+
 class DeviceRecorder:
     """Does runs of one plan on a device and takes down when they and their steps began and ended.
 
     Steps are numbered as Span says; the instruction of a run of steps stands for the copies before and after them.
+    ``inputs`` and ``outputs``, behind all instructions, stand for copies of what is given to a run and of its results.
+    ``is_host_input``: whether something of that came from the host.
     """
 
     def __init__(self, device: GpuDevice, plan: DevicePlan) -> None:
         self.device, self.plan = device, plan
+        self.inputs, self.outputs = copies_of(plan)
+        self.is_host_input = False
         # Start and end of all runs that raised nothing, one behind the other, of which the first MAX_RUNS have steps.
         self.marks: list[int] = []
         self._codes: WeakKeyDictionary[DeviceArena, bc.Code] = WeakKeyDictionary()
@@ -95,7 +105,7 @@ class DeviceRecorder:
         start = now()
         self._is_running = True
         try:
-            result = arena.run(values, code)
+            result = arena.run(values, code, self if code is not None else None)
             device.synchronise(arena.stream)
         except BaseException:
             self._forget(number)
@@ -103,6 +113,18 @@ class DeviceRecorder:
         finally:
             self._is_running = False
         self.marks += (start, now())
+        return result
+
+    def moved(self, is_input: bool, call: Callable[[Any], Any], value: Any) -> Any:
+        """See device_run.Watch."""
+        if is_input:
+            if not self.plan.inputs:
+                return call(value)
+            self.is_host_input |= any(type(value[i]) is np.ndarray for i in self.plan.inputs)
+        lap = self._lap(self.inputs if is_input else self.outputs)
+        result = call(value)
+        lap.mark(None)
+        self.device.synchronise(lap.stream)
         return result
 
     def event(self) -> Handle:
@@ -131,16 +153,20 @@ class DeviceRecorder:
         return partial(self._call, None if isinstance(planned, ViewStep) else arena, number, call)
 
     def _steps(self, arena: DeviceArena, number: int, steps: SegmentRun, *arrays: Any) -> Any:
-        device = self.device
-        device.synchronise(arena.stream)
+        self.device.synchronise(arena.stream)
+        lap = self._lap(number)
+        result = steps.timed(lap, *arrays)
+        self.device.synchronise(lap.stream)
+        return result
+
+    def _lap(self, number: int) -> _Lap:
+        """A lap that begins now, on the stream of the run."""
         if self._waiting >= MAX_EVENTS:
             self._read()
-        lap = _Lap(self, len(self.marks) // 2, number, arena.stream)
+        lap = _Lap(self, len(self.marks) // 2, number, self.device.stream())
         self._laps.append(lap)
         lap.begin()
-        result = steps.timed(lap, *arrays)
-        device.synchronise(arena.stream)
-        return result
+        return lap
 
     def _call(self, arena: DeviceArena | None, number: int, call: Callable[..., Any], *values: Any) -> Any:
         """A call on the host, before and after which the device is waited for; without an arena it is not."""
@@ -210,10 +236,11 @@ class DeviceRecorder:
     def _numbers(self) -> tuple[int, ...]:
         """All steps that ran, in the order of the code's instructions."""
         ran = {n for run in self._runs.values() for n in run.seconds}
-        found: list[int] = []
+        found = [self.inputs]
         for k, instruction in enumerate(self.plan.code.instructions):
             found.append(-1 - k)
             what = instruction[1] if len(instruction) > 1 else None
             if isinstance(what, DeviceSegment):
                 found += (s.position for s in what.steps)
+        found.append(self.outputs)
         return tuple(n for n in dict.fromkeys(found) if n in ran)

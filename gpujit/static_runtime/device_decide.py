@@ -103,7 +103,8 @@ class DeviceDecisions(Decisions):
             if node.inputs[0].node not in self.natives:
                 del self.natives[node], self.operands[node]
                 self.refusals[node] = "what it writes over is on the host"
-        self.put_relus()
+        if self.options.endings and "fusion" not in config.disable:
+            self.put_relus()
         self.write_straight()
         for node in self.order:
             self.kinds.setdefault(node, "native" if node in self.natives else "interpreter")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from weakref import proxy
 
 import numpy as np
@@ -77,6 +77,13 @@ class DeviceStats:
     shared: int = 0
 
 
+class Watch(Protocol):
+    """Takes down when copies were done."""
+
+    def moved(self, is_input: bool, call: Callable[[Any], Any], value: Any) -> Any:
+        """What ``call`` makes of a value: brings inputs to their places, or results away from there."""
+
+
 class DeviceArena:
     """The memory of one run at a time, and all that points into it.
 
@@ -132,10 +139,10 @@ class DeviceArena:
         """A tensor in this runtime's memory."""
         return DeviceTensor(self.base + offset, shape, strides, dtype, self.block)
 
-    def run(self, values: Sequence[Any], code: bc.Code | None = None) -> Any:
+    def run(self, values: Sequence[Any], code: bc.Code | None = None, watch: Watch | None = None) -> Any:
         """The graph's result for run-time values; tensors are DeviceTensors of their own.
 
-        ``code``: this runtime's, with the times of its instructions taken down.
+        ``code``: this runtime's, with the times of its instructions taken down, as ``watch`` does with copies.
         """
         device = self.device
         apart = self.plan.apart
@@ -148,7 +155,17 @@ class DeviceArena:
             self.stream, self._has_moved = stream, True
         self.flags = None
         self.stored: list[tuple[ScriptObject, int]] = []
-        given = list(values)
+        given = self._inside(values) if watch is None else watch.moved(True, self._inside, values)
+        try:
+            with np.errstate(all="ignore"):
+                result = _INTERPRETER.run(self.code if code is None else code, given)
+            return self.outside(result) if watch is None else watch.moved(False, self.outside, result)
+        finally:
+            self.holds.clear()
+
+    def _inside(self, values: Sequence[Any]) -> list[Any]:
+        """The values with inputs at their places."""
+        device, stream, given = self.device, self.stream, list(values)
         for i, place in self.inputs.items():
             x = given[i]
             if isinstance(x, DeviceTensor):
@@ -162,12 +179,7 @@ class DeviceArena:
             else:
                 raise InternalError(f"input {i} was planned to be a tensor, and is a {type(x).__name__}")
             self.holds[place.address] = given[i]
-        try:
-            with np.errstate(all="ignore"):
-                result = _INTERPRETER.run(self.code if code is None else code, given)
-            return self.outside(result)
-        finally:
-            self.holds.clear()
+        return given
 
     def upload(self, place: DeviceTensor, x: np.ndarray) -> int:
         """Have a host array at a place; the bytes that were copied: none when they are there already."""

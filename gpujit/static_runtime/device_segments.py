@@ -112,6 +112,11 @@ class SegmentRun:
         calls = (bound(runtime.device, call, at, workspace) for call in step.calls)
         return [_named(c, planned.node) if is_by_library(step) else c for c in calls]
 
+    @property
+    def calls(self) -> Sequence[Call]:
+        """What it puts on a stream; nothing before the first run where attributes are read."""
+        return self._calls
+
     def __call__(self, *arrays: Any) -> Any:
         stream = self._runtime.stream
         try:

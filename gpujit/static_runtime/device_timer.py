@@ -1,5 +1,5 @@
 """Seconds that steps take on a device: runs of them back to back, recorded as a graph where that can be done, so that
-the host's part does not count."""
+the host's part does not count. A DeviceTimer looks at the host's clock, a CallTimer at events on the stream."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from functools import partial
 import numpy as np
 
 from gpujit.kernels.launches import FLAGS, SCRATCH, DeviceKernel, DeviceStep
-from gpujit.runtime.device import GpuDevice, Handle, Memory, OutOfMemory, bound, no_memory
+from gpujit.runtime.device import Call, GpuDevice, Handle, Memory, OutOfMemory, bound, no_memory
+from gpujit.support.config import config
 from gpujit.support.errors import DeviceError
 
 # Runs in a graph, replays of it between two looks at the clock, and how often that is done.
 RUNS, REPLAYS, ROUNDS = 16, 8, 3
+# Seconds that runs between two events take at least, and how many runs and calls these are at most.
+LEAST, MOST_RUNS, MOST_CALLS = 2e-4, 64, 1024
 
 
 class DeviceTimer:
@@ -41,7 +44,7 @@ class DeviceTimer:
         device = self.device
         with device.here():
             stream = device.stream()
-            work = _Work(device, step, nbytes, stream)
+            work = StepWork(device, step, nbytes, stream)
             work.run(stream)
             device.synchronise(stream)
             repeat = self._graph(work, stream) or partial(self._often, work, stream)
@@ -56,27 +59,72 @@ class DeviceTimer:
                 best = min(best, self._clock() - start)
         return best / (self._replays * self._runs)
 
-    def _graph(self, work: _Work, stream: Handle) -> Callable[[], None] | None:
+    def _graph(self, work: StepWork, stream: Handle) -> Callable[[], None] | None:
         """What replays several runs; None where nothing can be recorded."""
-        device = self.device
-        if device.capture_refusal:
-            return None
-        capture = device.begin_capture()
-        try:
-            self._often(work, capture)
-        finally:
-            try:
-                graph = device.end_capture(capture)
-            except DeviceError:
-                graph = None
-        return None if graph is None else partial(device.replay, graph, stream)
+        graph = recorded(self.device, partial(self._often, work))
+        return None if graph is None else partial(self.device.replay, graph, stream)
 
-    def _often(self, work: _Work, stream: Handle) -> None:
+    def _often(self, work: StepWork, stream: Handle) -> None:
         for _ in range(self._runs):
             work.run(stream)
 
 
-class _Work:
+def recorded(device: GpuDevice, put: Callable[[Handle], None]) -> Handle | None:
+    """The graph of what is put on a stream; None where nothing can be recorded."""
+    if device.capture_refusal or "graphs" in config.disable:
+        return None
+    capture = device.begin_capture()
+    try:
+        put(capture)
+    finally:
+        try:
+            graph = device.end_capture(capture)
+        except DeviceError:
+            graph = None
+    return graph
+
+
+class CallTimer:
+    """Seconds of some calls by events: of runs that come right behind others, so that the device does not wait."""
+
+    def __init__(self, device: GpuDevice, calls: Sequence[Call], is_recorded: bool = True) -> None:
+        """Runs the calls a few times; in a graph unless ``is_recorded`` is False. Raises DeviceError."""
+        self.device, self._calls, self._runs = device, calls, 1
+        self._graph: Handle | None = None
+        stream = device.stream()
+        self._first, self._last = device.event(), device.event()
+        for _ in range(2):
+            # The first run may do what is done once.
+            seconds = self.seconds()
+        most = max(min(MOST_RUNS, MOST_CALLS // max(len(calls), 1)), 1)
+        self._runs = max(min(most, int(LEAST / max(seconds, 1e-9))), 1)
+        self._graph = recorded(device, self._often) if is_recorded else None
+        device.synchronise(stream)
+
+    def seconds(self) -> float:
+        """What one run takes now."""
+        device = self.device
+        stream = device.stream()
+        self._repeat(stream)
+        device.record(self._first, stream)
+        self._repeat(stream)
+        device.record(self._last, stream)
+        device.synchronise(stream)
+        return device.elapsed(self._first, self._last) / 1e9 / self._runs
+
+    def _repeat(self, stream: Handle) -> None:
+        if self._graph is None:
+            self._often(stream)
+        else:
+            self.device.replay(self._graph, stream)
+
+    def _often(self, stream: Handle) -> None:
+        for _ in range(self._runs):
+            for call in self._calls:
+                call(stream)
+
+
+class StepWork:
     """The calls of a step with memory of their own."""
 
     def __init__(self, device: GpuDevice, step: DeviceStep, nbytes: Sequence[int], stream: Handle) -> None:
@@ -92,14 +140,14 @@ class _Work:
         self._own = {number: _allocated(device, n) for number, n in own.items()}
         device.zero(self._own[FLAGS].address, own[FLAGS], stream)
         self._workspace = _allocated(device, max(device.workspace, 1))
-        self._calls = [bound(device, call, self._at, self._workspace.address) for call in step.calls]
+        self.calls = [bound(device, call, self._at, self._workspace.address) for call in step.calls]
 
     def _at(self, number: int) -> int:
         return (self._own[number] if number < 0 else self._memory[number]).address
 
     def run(self, stream: Handle) -> None:
         """Put the calls on a stream."""
-        for call in self._calls:
+        for call in self.calls:
             call(stream)
 
 

@@ -80,7 +80,8 @@ class Settings:
     disable: tuple[str, ...] = _switch(
         "GPUJIT_DISABLE",
         (),
-        "parts to turn off, by name: fuser, static, workers, compile (kernels that are new), graphs, cudnn (on a GPU)",
+        "parts to turn off, by name: fuser (all its kernels), fusion (kernels of several operators), static, workers, "
+        "compile (kernels that are new), graphs, cudnn (on a GPU)",
         _names,
     )
     autotune: bool = _switch(

@@ -16,8 +16,8 @@ from gpujit.cli.main import main
 from tests.cli.shells import MLP
 
 FACTS = {
-    "name", "absent", "problem", "version", "import_ms", "load_ms", "first_call_ms", "median_ms", "quarter_ms",
-    "three_quarters_ms", "least_ms", "ratio", "memory", "of_largest",
+    "name", "device", "absent", "problem", "version", "import_ms", "load_ms", "first_call_ms", "median_ms",
+    "quarter_ms", "three_quarters_ms", "least_ms", "ratio", "memory", "choice", "of_largest",
 }  # fmt: skip
 
 
@@ -75,16 +75,20 @@ import numpy as np
 folder = Path(sys.argv[1])
 task = pickle.loads((folder / "task").read_bytes())
 np.savez(folder / "outputs.npz", *OUTPUTS[task.name])
-times = {"version": "1", "import_seconds": 1, "load_seconds": 1, "first_call_seconds": 1, "memory": 1000}
+where = {"version": "1", "device": DEVICES.get(task.device, task.device), "choice": CHOICE}
+times = {**where, "import_seconds": 1, "load_seconds": 1, "first_call_seconds": 1, "memory": 1000}
 print(json.dumps(times), flush=True)
 for k, _ in enumerate(sys.stdin):
     print(json.dumps({"seconds": (k + 1) * (2 if task.name == "fused" else 1)}), flush=True)
 """
 
 
-def stub(monkeypatch: pytest.MonkeyPatch, outputs: str) -> None:
-    """Contenders that say they gave these outputs (an expression, by name)."""
-    code = f"import sys; sys.path[:] = {sys.path!r}\nimport numpy as np\nOUTPUTS = {outputs}\n{STUB}"
+def stub(
+    monkeypatch: pytest.MonkeyPatch, outputs: str, devices: dict[str, str] | None = None, choice: str = ""
+) -> None:
+    """Contenders that say they gave these outputs (an expression, by name), on these devices for those asked for."""
+    given = f"OUTPUTS = {outputs}\nDEVICES = {devices or {}!r}\nCHOICE = {choice!r}"
+    code = f"import sys; sys.path[:] = {sys.path!r}\nimport numpy as np\n{given}\n{STUB}"
     monkeypatch.setattr(bench, "command", lambda folder: [sys.executable, "-c", code, str(folder)])
 
 
@@ -133,9 +137,9 @@ def test_faults(arguments: list[str], code: int, text: str, capsys: pytest.Captu
     assert (found, out) == (code, "") and text in err
 
 
-def task(name: str, onnx: str = "") -> Task:
+def task(name: str, onnx: str = "", device: str = "cpu") -> Task:
     values = [np.ones((2, 8), np.float32)]
-    return Task(name, MLP, "forward", values, threads=1, weights="float32", seed=0, onnx=onnx)
+    return Task(name, device, MLP, "forward", values, threads=1, weights="float32", seed=0, onnx=onnx)
 
 
 def test_a_worker_in_this_process(tmp_path: Path) -> None:

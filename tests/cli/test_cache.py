@@ -85,7 +85,7 @@ def test_where_names_the_folder_and_its_limits(capsys: pytest.CaptureFixture[str
     with config(cache_limit=5_000_000):
         first, second = call(capsys, folder, "where").splitlines()
         found = json.loads(call(capsys, folder, "where", "--json"))
-    assert first == str(folder) and second.startswith("2 entries, ") and second.endswith(" of at most 5.0 MB")
+    assert first == str(folder) and second.startswith("2 entries, ") and second.endswith(" of at most 5.00 MB")
     assert (
         found["entries"] == 2 and found["enabled"] is True and found["problem"] is None and found["limit"] == 5_000_000
     )

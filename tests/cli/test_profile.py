@@ -24,7 +24,7 @@ SHAPE = "1x3x32x32"
 @pytest.fixture(autouse=True)
 def ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_known", {})
-    monkeypatch.setattr(machine, "_ceilings", lambda identity: FOUND)
+    monkeypatch.setattr(machine, "kept_ceilings", lambda identity, measure: FOUND)
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

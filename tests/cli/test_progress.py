@@ -41,7 +41,7 @@ def test_lines_where_there_is_no_terminal() -> None:
 
 def test_lines_of_work_of_unknown_length_and_of_bytes() -> None:
     assert lines_of(None, "")[0] == "gpujit: work 3, 0 s"
-    assert lines_of(2_000_000, "", unit="bytes")[0].startswith("gpujit: work 3 B/2.0 MB, 0 s")
+    assert lines_of(2_000_000, "", unit="bytes")[0].startswith("gpujit: work 3 B/2.00 MB, 0 s")
 
 
 def test_names_are_harmless() -> None:

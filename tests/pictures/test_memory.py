@@ -55,11 +55,11 @@ def test_a_bar_for_each_value_and_lines_for_peak_and_bound() -> None:
     titles = {p.get("class"): p.findtext(f"{SVG}title") for p in root.iter(f"{SVG}path")}
     assert titles["peak"] == "arena: 1,000 bytes" and titles["bound"] == "lower bound: 1,000 bytes"
     texts = [t.text for t in root.iter(f"{SVG}text")]
-    assert "1.4 kB" in texts and "separate" in texts
+    assert "1.40 kB" in texts and "separate" in texts
     assert root.findtext(f"{SVG}desc") == describe(SMALL)
     assert (
         describe(SMALL)
-        == "3 values in an arena of 1.0 kB (1.000 of the lower bound); allocated separately they take 1.4 kB."
+        == "3 values in an arena of 1.00 kB (1.000 of the lower bound); allocated separately they take 1.40 kB."
     )
 
 

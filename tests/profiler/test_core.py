@@ -29,13 +29,13 @@ IMAGE = np.linspace(-1, 1, 3 * 32 * 32, dtype=np.float32).reshape(1, 3, 32, 32)
 @pytest.fixture(autouse=True)
 def ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_known", {})
-    monkeypatch.setattr(machine, "_ceilings", lambda identity: FOUND)
+    monkeypatch.setattr(machine, "kept_ceilings", lambda identity, measure: FOUND)
 
 
 @pytest.fixture(scope="module")
 def found() -> Iterator[Profile]:
     patch = pytest.MonkeyPatch()
-    patch.setattr(machine, "_ceilings", lambda identity: FOUND)
+    patch.setattr(machine, "kept_ceilings", lambda identity, measure: FOUND)
     yield gpujit.profile_module(gpujit.load(EXAMPLE), (IMAGE,), rounds=4, interpreted=True, file="classifier.pt")
     patch.undo()
 

@@ -42,7 +42,7 @@ def without(data: dict[str, Any], *path: Any) -> dict[str, Any]:
         ("[]", "lacks the format"),
         ({**profile().as_json(), "version": 99}, "version 99"),
         (without(profile().as_json(), "steps"), "steps is missing"),
-        (without(profile().as_json(), "steps", 1, "place", "code"), r"profile.steps\[1\].place: code is missing"),
+        (without(profile().as_json(), "steps", 1, "tier"), r"profile.steps\[1\]: tier is missing"),
         ({**profile().as_json(), "groups": 3}, "profile.groups: expected a list, found int"),
         ({**profile().as_json(), "steady": [1]}, "profile.steady: expected an object, found list"),
         ({**profile().as_json(), "file": True}, "profile.file: expected str, found bool"),

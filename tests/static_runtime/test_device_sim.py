@@ -493,6 +493,11 @@ def test_a_profile_has_the_time_of_each_step() -> None:
     assert host.kind == "aten::nonzero" and host.seconds.least > 0
     assert 0.9 * profile.watched.median <= profile.total
     assert {e.track for e in profile.events} == {"calls", "steps", "gpu"}
+    assert profile.machine.device and [b.level for b in profile.machine.bandwidths][-2:] == ["memory", "host to device"]
+    assert kernel.fraction is not None and kernel.fraction > 0 and host.fraction is None
+    assert profile.speedup is not None and profile.unfused is not None
+    assert [g.label for g in profile.groups] == ["relu+mul+sum"]
+    assert all(g.unfused_tier == "device" and g.speedup is not None and g.speedup.median > 0 for g in profile.groups)
     assert_same(module(x), want)
 
 

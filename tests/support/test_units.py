@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpujit.profiler.units import bytes_text, flops_text, rate_text, time_text
+from gpujit.support.units import bytes_text, flops_text, rate_text, time_text
 
 
 @pytest.mark.parametrize(
