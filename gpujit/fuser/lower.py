@@ -33,7 +33,7 @@ _ROUNDS = 4
 PLACES = 8
 # How many divisions may be needed to find a place. Each reshape that a place goes through divides what those before it
 # came to, several times.
-DIVISIONS = 32
+DIVISIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,7 @@ class _Lowering(Pull):
         self._bounds: dict[Any, Expr] = {}
         self._numbers: dict[Value, int] = {}
         self._params: dict[int, Index] = {}
+        self._generic: dict[Atom, Atom] = {}
 
     def stores(self) -> None:
         """Pull all outputs."""
@@ -231,7 +232,12 @@ class _Lowering(Pull):
         return total
 
     def _generic_atom(self, atom: Atom) -> Atom:
-        return Atom(atom.kind, atom.number, tuple(map(self.generic, atom.args))) if atom.args else atom
+        if not atom.args:
+            return atom
+        found = self._generic.get(atom)
+        if found is None:
+            found = self._generic[atom] = Atom(atom.kind, atom.number, tuple(map(self.generic, atom.args)))
+        return found
 
     def _parameter(self, number: int) -> Index:
         found = self._params.get(number)

@@ -12,55 +12,78 @@ _ENDLESS = 1 << 62
 
 def simplified(i: Index, sizes: Sequence[int]) -> Index:
     """An equal index with fewer div and mod; dim k runs from 0 up to before ``sizes[k]``."""
-    if not any(a.args for a in i.atoms()):
-        return i
-    total = index(0)
-    for product, factor in i.terms:
-        term = index(factor)
-        for atom in product:
-            term = term * (_apart(atom, sizes) if atom.args else Index((((atom,), 1),)))
-        total = total + term
-    return total
+    return _Sized(sizes).simplified(i)
 
 
-def _apart(atom: Atom, sizes: Sequence[int]) -> Index:
-    a, b = (simplified(x, sizes) for x in atom.args)
-    n = b.constant
-    if n is not None and n > 0:
-        whole = index(0)
-        rest = index(0)
-        for product, factor in a.terms:
-            if factor % n == 0:
-                whole = whole + Index(((product, factor // n),))
-            else:
-                rest = rest + Index(((product, factor),))
-        low, high = bounds(rest, sizes)
-        if low >= 0 and high < n:
-            return whole if atom.kind == DIV else rest
-    return div(a, b) if atom.kind == DIV else mod(a, b)
+class _Sized:
+    """What is known of indices when dim k runs from 0 up to before ``sizes[k]``. A div or mod, which may be in many
+    places of an index, is looked at once."""
 
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = sizes
+        self._simpler: dict[Atom, Index] = {}
+        self._bounds: dict[Atom, tuple[int, int]] = {}
 
-def bounds(i: Index, sizes: Sequence[int]) -> tuple[int, int]:
-    """The smallest and the largest number it may be, as far as is seen."""
-    low = high = 0
-    for product, factor in i.terms:
-        ends = [factor]
-        for atom in product:
-            least, most = _bounds_of(atom, sizes)
-            ends = [e * x for e in ends for x in (least, most)]
-        low, high = low + min(ends), high + max(ends)
-    return low, high
+    def simplified(self, i: Index) -> Index:
+        """See the function."""
+        if not i.divisions:
+            return i
+        total = index(0)
+        for product, factor in i.terms:
+            term = index(factor)
+            for atom in product:
+                term = term * (self._apart(atom) if atom.args else Index((((atom,), 1),)))
+            total = total + term
+        return total
 
+    def _apart(self, atom: Atom) -> Index:
+        found = self._simpler.get(atom)
+        if found is None:
+            found = self._simpler[atom] = self._taken_apart(atom)
+        return found
 
-def _bounds_of(atom: Atom, sizes: Sequence[int]) -> tuple[int, int]:
-    if atom.kind == DIM:
-        return 0, max(sizes[atom.number] - 1, 0)
-    if atom.args:
-        n = atom.args[1].constant
+    def _taken_apart(self, atom: Atom) -> Index:
+        a, b = map(self.simplified, atom.args)
+        n = b.constant
         if n is not None and n > 0:
-            low, high = bounds(atom.args[0], sizes)
-            return (max(low, 0) // n, max(high, 0) // n) if atom.kind == DIV else (0, n - 1)
-    return -_ENDLESS, _ENDLESS
+            whole = index(0)
+            rest = index(0)
+            for product, factor in a.terms:
+                if factor % n == 0:
+                    whole = whole + Index(((product, factor // n),))
+                else:
+                    rest = rest + Index(((product, factor),))
+            low, high = self.bounds(rest)
+            if low >= 0 and high < n:
+                return whole if atom.kind == DIV else rest
+        return div(a, b) if atom.kind == DIV else mod(a, b)
+
+    def bounds(self, i: Index) -> tuple[int, int]:
+        """The smallest and the largest number it may be, as far as is seen."""
+        low = high = 0
+        for product, factor in i.terms:
+            ends = [factor]
+            for atom in product:
+                least, most = self._bounds_of(atom)
+                ends = [e * x for e in ends for x in (least, most)]
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    def _bounds_of(self, atom: Atom) -> tuple[int, int]:
+        found = self._bounds.get(atom)
+        if found is None:
+            found = self._bounds[atom] = self._ends(atom)
+        return found
+
+    def _ends(self, atom: Atom) -> tuple[int, int]:
+        if atom.kind == DIM:
+            return 0, max(self.sizes[atom.number] - 1, 0)
+        if atom.args:
+            n = atom.args[1].constant
+            if n is not None and n > 0:
+                low, high = self.bounds(atom.args[0])
+                return (max(low, 0) // n, max(high, 0) // n) if atom.kind == DIV else (0, n - 1)
+        return -_ENDLESS, _ENDLESS
 
 
 def breaks(i: Index, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:

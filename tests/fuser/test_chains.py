@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from gpujit.fuser.lower import PLACES
+from gpujit.kernels.index import dim, div, index, mod
 from tests.fuser.help import array, fuse_free, read, run
 
 LENGTH = 14
@@ -47,7 +51,19 @@ def rolled(k: int) -> str:
 """
 
 
-@pytest.mark.parametrize("link", [halves, written, rolled])
+def turned(k: int) -> str:
+    """Elements in another order, which only divisions find, with others."""
+    return f"""  %o{k} : int[] = prim::ListConstruct(%i2, %i4, %i2)
+  %d{k} : int[] = prim::ListConstruct(%i16)
+  %p{k} = aten::reshape(%x{k}, %o{k})
+  %q{k} = aten::transpose(%p{k}, %i0, %i1)
+  %r{k} = aten::reshape(%q{k}, %d{k})
+  %y{k} = aten::mul(%x{k}, %r{k})
+  %x{k + 1} = aten::tanh(%y{k})
+"""
+
+
+@pytest.mark.parametrize("link", [halves, written, rolled, turned])
 def test_no_program_doubles_with_each_link(link: Callable[[int], str]) -> None:
     body = "".join(map(link, range(LENGTH)))
     graph = read(f"graph(%x : Float(16)):\n{NUMBERS}  %x0 = aten::neg(%x)\n{body}  return (%x{LENGTH})")
@@ -60,3 +76,12 @@ def test_no_program_doubles_with_each_link(link: Callable[[int], str]) -> None:
         count = len(list(node.attributes["Subgraph"].nodes))
         assert len(lowered.program.body) < PLACES * count * 8
     np.testing.assert_allclose(run(graph, found, inputs), want, rtol=1e-5, atol=1e-6)
+
+
+def test_an_index_is_the_same_in_another_process() -> None:
+    at = div(dim(0) * 6 + mod(dim(1), index(5)), index(4))
+    assert hash(at) and str(at)  # kept with it, and not to be handed on
+    sent = pickle.dumps(at)
+    code = "import pickle, sys; x = pickle.loads(sys.stdin.buffer.read()); print(hash(x) == hash(type(x)(x.terms)))"
+    told = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True)
+    assert told.stdout.strip() == b"True" and pickle.loads(sent) == at
