@@ -15,6 +15,11 @@ def simplified(i: Index, sizes: Sequence[int]) -> Index:
     return _Sized(sizes).simplified(i)
 
 
+def bounds(i: Index, sizes: Sequence[int]) -> tuple[int, int]:
+    """The smallest and the largest number it may be, as far as is seen."""
+    return _Sized(sizes).bounds(i)
+
+
 class _Sized:
     """What is known of indices when dim k runs from 0 up to before ``sizes[k]``. A div or mod, which may be in many
     places of an index, is looked at once."""
@@ -59,7 +64,7 @@ class _Sized:
         return div(a, b) if atom.kind == DIV else mod(a, b)
 
     def bounds(self, i: Index) -> tuple[int, int]:
-        """The smallest and the largest number it may be, as far as is seen."""
+        """See the function."""
         low = high = 0
         for product, factor in i.terms:
             ends = [factor]
