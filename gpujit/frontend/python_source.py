@@ -1,13 +1,17 @@
 """Live Python functions as text and syntax, and the names they see."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
+import copy
 import inspect
+import linecache
 import textwrap
 import types
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from gpujit.frontend.lang import fail, parse_python
@@ -90,6 +94,31 @@ def python_source(obj: Any) -> tuple[Source, ast.FunctionDef | ast.ClassDef]:
             f'part of TorchScript\n  File "{filename}", line {first}'
         )
     return source, found
+
+
+def signatures_in_source(fn: types.FunctionType) -> list[types.FunctionType]:
+    """Functions for the definitions of this name, each with a decorator, that stand above a module's function: the
+    signatures of ``_overload``, for when nothing else has them any more. Their decorators are not called."""
+    found: list[types.FunctionType] = []
+    for node in ast.walk(_syntax_of_file(inspect.getsourcefile(fn) or "")):
+        if not isinstance(node, ast.FunctionDef) or node.name != fn.__name__ or not node.decorator_list:
+            continue
+        if node.lineno >= fn.__code__.co_firstlineno:
+            continue
+        bare = copy.copy(node)
+        bare.decorator_list = []
+        # Annotations are read as text; what defaults name is the module's.
+        flags = __future__.annotations.compiler_flag
+        code = compile(ast.Module([bare], []), fn.__code__.co_filename, "exec", flags, dont_inherit=True)
+        made: dict[str, Any] = {}
+        exec(code, dict(fn.__globals__), made)
+        found.append(made[fn.__name__])
+    return found
+
+
+@lru_cache(maxsize=8)
+def _syntax_of_file(path: str) -> ast.Module:
+    return parse_python("".join(linecache.getlines(path)))
 
 
 def python_function(obj: Any) -> Any:

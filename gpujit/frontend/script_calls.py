@@ -196,12 +196,13 @@ class ScriptCallEmitter(BuiltinEmitter):
             raise self.error(f"'{t.annotation()}' object is not callable", node)
         raise self.error("this is not something that can be called", node)
 
-    def function_call(self, callee: FunctionRef, node: ast.Call) -> Value:
+    def function_call(self, callee: FunctionRef, node: ast.Call, converting: Sequence[bool] = (False, True)) -> Value:
+        """A call; ``converting``: as in ``match_function``."""
         function = callee.function
         self.resolver.compile(function, lambda text: self.error(text, node))
         schema = function.schema
         positional, keywords = self.arguments(node, schema)
-        inputs = self.match_function(schema, positional, keywords, node)
+        inputs = self.match_function(schema, positional, keywords, node, converting)
         target = self.constant(function, T.FUNCTION, node)
         return self.value_of("prim::CallFunction", (target, *inputs), schema.returns[0].type, node)
 
@@ -232,11 +233,18 @@ class ScriptCallEmitter(BuiltinEmitter):
         return self.expression(node, wanted)
 
     def match_function(
-        self, schema: Schema, positional: list[Value], keywords: dict[str, Value], node: ast.AST
+        self,
+        schema: Schema,
+        positional: list[Value],
+        keywords: dict[str, Value],
+        node: ast.AST,
+        converting: Sequence[bool] = (False, True),
     ) -> list[Value]:
+        """The inputs of a call. ``converting``: whether values are converted (a tensor to a number), in the order in
+        which that is tried."""
         types, named = [v.type for v in positional], {k: v.type for k, v in keywords.items()}
         reason: Any = ""
-        for convert in (False, True):
+        for convert in converting:
             match = overloads.match_schema(schema, types, named, convert)
             if isinstance(match, overloads.Match):
                 return self.apply(match, (*positional, *keywords.values()), node)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpujit.frontend import script_contexts
 from gpujit.frontend.markers import declared_overloads
 from gpujit.frontend.python_names import TorchPath, torch_path
-from gpujit.frontend.python_source import Names, is_module_class, parse_definition
+from gpujit.frontend.python_source import Names, is_module_class, parse_definition, signatures_in_source
 from gpujit.frontend.script_resolver import ScriptResolver
 from gpujit.frontend.script_types import TypeReader
 from gpujit.ir import types as T
@@ -267,6 +267,9 @@ class Classes:
         internal: Any = sys.modules.get("torch._jit_internal")
         if not declared and internal is not None:
             declared = list(internal._get_fn_overloads(_torch_qualified(fn)) or ())
+            # Torch forgets signatures once it has scripted a function, and keeps that it did.
+            if not declared and fn in sys.modules["torch.jit._state"]._jit_function_overload_caching:
+                declared = signatures_in_source(fn)
         found: list[Function] = []
         for i, signature in enumerate(declared):
             key = (fn, i)

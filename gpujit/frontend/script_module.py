@@ -13,6 +13,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from gpujit.frontend import python_names as names_
@@ -353,18 +354,18 @@ class Modules:
         return made
 
     def call_overload(self, emitter: Any, owner: Value, overloads: list[Function], call: ast.Call) -> Any:
-        reasons: list[str] = []
-        for function in overloads:
+        reasons: dict[Function, str] = {}
+        for convert, function in product((False, True), overloads):
             positional, keywords = emitter.arguments(call)
             try:
-                inputs = emitter.match_function(function.schema, [owner, *positional], keywords, call)
+                inputs = emitter.match_function(function.schema, [owner, *positional], keywords, call, (convert,))
             except SourceError as e:
-                reasons.append(e.message)
+                reasons[function] = e.message
                 continue
             self.compiler.compile(function, lambda text: emitter.error(text, call))
             returned = function.schema.returns[0].type
             return emitter.value_of("prim::CallMethod", inputs, returned, call, {"name": function.short_name})
-        text = "\n".join(reasons)
+        text = "\n".join(reasons.values())
         raise emitter.error(f"Arguments for call are not valid. The overloads are:\n{text}", call)
 
     def mapping_view(self, emitter: Any, owner: Value, name: str, call: ast.Call) -> Items:

@@ -181,14 +181,16 @@ class ScriptResolver:
         return emitter.function_call(FunctionRef(function), call)
 
     def overloaded(self, emitter: Any, overloads: list[Function], call: ast.Call) -> Any:
-        """A call of a function declared with overloads: the first whose signature fits."""
-        reasons: list[SourceError] = []
-        for function in overloads:
-            try:
-                return emitter.function_call(FunctionRef(function), call)
-            except SourceError as e:
-                reasons.append(e)
-        lines = "\n".join(e.message for e in reasons)
+        """A call of a function declared with overloads: the first whose signature fits, as it is before with values
+        converted."""
+        reasons: dict[Function, str] = {}
+        for convert in (False, True):
+            for function in overloads:
+                try:
+                    return emitter.function_call(FunctionRef(function), call, (convert,))
+                except SourceError as e:
+                    reasons[function] = e.message
+        lines = "\n".join(reasons.values())
         raise emitter.error(f"Arguments for call are not valid. The overloads are:\n{lines}", call)
 
     def member(self, path: str, name: str, where: Any) -> Any:

@@ -22,6 +22,7 @@ _TORCH_TYPES: dict[str, T.Type] = {
     "nn.Parameter": T.TENSOR, "device": T.DEVICE, "dtype": T.INT, "layout": T.INT, "memory_format": T.INT,
     "Generator": T.GENERATOR, "_C.Generator": T.GENERATOR, "Size": T.ListType(T.INT), "number": T.NUMBER,
     "types.Number": T.NUMBER, "Stream": T.STREAM, "LongTensor": T.TENSOR, "FloatTensor": T.TENSOR,
+    "SymInt": T.INT, "SymFloat": T.FLOAT, "SymBool": T.BOOL,
     "IntTensor": T.TENSOR, "BoolTensor": T.TENSOR, "DoubleTensor": T.TENSOR, "HalfTensor": T.TENSOR,
 }  # fmt: skip
 _SIMPLE: dict[Any, T.Type] = {

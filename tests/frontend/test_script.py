@@ -205,6 +205,28 @@ def uses_overloads(n: int):  # type: ignore[no-untyped-def]
     return double(n), double(str(n))
 
 
+@gpujit._overload
+def kind_of(x: int) -> str:
+    pass
+
+
+@gpujit._overload
+def kind_of(x: np.ndarray) -> str:  # noqa: F811
+    pass
+
+
+def kind_of(x):  # type: ignore[no-untyped-def]  # noqa: F811
+    return "number" if isinstance(x, int) else "tensor"
+
+
+def uses_kinds(x: np.ndarray):  # type: ignore[no-untyped-def]
+    return kind_of(x), kind_of(x.dim())
+
+
+def test_overloads_that_fit_as_it_is_come_before_those_that_convert() -> None:
+    assert gpujit.script(uses_kinds)(np.zeros(2)) == ("tensor", "number")
+
+
 def error_of(text: str) -> str:
     with pytest.raises(SourceError) as caught:
         gpujit.CompilationUnit(text)
@@ -339,4 +361,3 @@ def test_functions_that_say_they_cannot_be_scripted():
         gpujit.script(decorated)
     with pytest.raises(SourceError, match="is not supported in script mode"):
         gpujit.script(calls)
-
