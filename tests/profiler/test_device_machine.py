@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from gpujit.kernels import cuda_cache, cuda_compile
 from gpujit.kernels.cuda_tile import limits_of
 from gpujit.kernels.launches import Launch
 from gpujit.profiler import device_machine, machine
@@ -82,6 +81,8 @@ def test_the_kernel_that_computes_consists_of_fused_multiply_and_adds() -> None:
     if is_simulated():
         pytest.skip("the simulator compiles nothing")
     pytest.importorskip("numba_cuda")
+    from gpujit.kernels import cuda_cache, cuda_compile
+
     step = device_machine._chain_step(_place(limits_of((9, 0))))
     (call,) = step.calls
     assert isinstance(call, Launch)

@@ -134,9 +134,19 @@ def test_what_is_left_to_the_interpreter() -> None:
     assert not check("aten::gru_cell", cell, {2, 3})
 
 
-def test_dropout_in_training_is_refused_as_ever() -> None:
+def test_dropout_in_training_is_left_to_the_operator() -> None:
     x, state, params, *rest = layer("gru", 4, 3, 6, 8, 2, False, True, False)
     rest[2:4] = [0.5, True]
+    graph, given = graph_of("aten::gru.input", [x, state, params, *rest], {2})
+    op = table.by_full_name("aten::gru.input")
+    assert op is not None
+    gpujit.manual_seed(1)
+    want = op.kernel(np)(x, state, params, *rest)
+    gpujit.manual_seed(1)
+    got = PlannedGraph(graph, {}, Lowerer(np)).run(given)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+    rest[2] = -0.5
     graph, given = graph_of("aten::gru.input", [x, state, params, *rest], {2})
     with pytest.raises(OpError, match="dropout"):
         PlannedGraph(graph, {}, Lowerer(np)).run(given)

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from gpujit.kernels.math_exp import exp_normal
 from gpujit.kernels.target import host
-from gpujit.kernels.templates.body import TemplateBody, multiply_tile, parts_of_sum, template
+from gpujit.kernels.templates.body import MOST_PARTS, TemplateBody, multiply_tile, parts_of_sum, template
 from gpujit.kernels.templates.bound import BoundTemplate, Code
 from gpujit.kernels.templates.choice import Choose, Way, quickest, share
 from gpujit.kernels.templates.gemm_code import pack_columns
@@ -124,7 +124,9 @@ def _write(k: TemplateBody, spec: AttentionSpec) -> None:
         mask = place("mask", head) if spec.has_mask else q
         seen = keys
         if spec.is_causal:
-            seen = k.smaller(keys, first + rows)
+            # A whole number of the parts in which sums are added up: else what a query gets would depend on how many
+            # others are in its tile. Keys that are too many for it count as nothing.
+            seen = k.smaller(keys, (first + (rows + MOST_PARTS - 1)) & -MOST_PARTS)
         with k.loop(0, seen, spec.span) as start:
             count = k.smaller(seen - start, spec.span)
             with k.loop(0, count, tile) as part:

@@ -176,13 +176,17 @@ class Turn:
         self.following: list[Vector] = list(now)
 
 
+# Into so many parts at most, and so many sums in all, is a sum split.
+MOST_PARTS = 8
+
+
 def parts_of_sum(sums: int) -> int:
     """In how many parts ``multiply_tile`` adds up each of so many sums, which is all that its rounding depends on.
 
     The additions of one sum wait for each other: few sums are split into more of them.
     """
     parts = 1
-    while sums * parts < 8:
+    while sums * parts < MOST_PARTS:
         parts *= 2
     return parts
 
