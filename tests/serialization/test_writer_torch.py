@@ -93,7 +93,8 @@ def test_operators_of_old_files_keep_their_meaning() -> None:
     original = in_torch(archive(module(OLD), version=3))(torch.from_numpy(x), torch.from_numpy(n))
     for got, want, ours in zip(results, original, model(x, n), strict=True):
         assert got.dtype == want.dtype and torch.equal(got, want)
-        np.testing.assert_allclose(got.numpy(), ours, rtol=1e-6)
+        # PyTorch's gelu of -2 is 1 + erf(-1.4) without AVX-512, which keeps six digits.
+        np.testing.assert_allclose(got.numpy(), ours, rtol=1e-6, atol=5e-7)
 
 
 def test_a_loop_that_counts_and_tests_is_one_in_pytorch() -> None:
