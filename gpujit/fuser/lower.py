@@ -13,7 +13,7 @@ from typing import Any
 from gpujit.fuser.errors import NotFused
 from gpujit.fuser.facts import Fact, Facts
 from gpujit.fuser.moves import Pull
-from gpujit.fuser.places import simplified
+from gpujit.fuser.places import Sized
 from gpujit.fuser.space import Space
 from gpujit.fuser.tensors import dtype_of, shape_of
 from gpujit.ir import scalar
@@ -101,6 +101,7 @@ class _Lowering(Pull):
         self._numbers: dict[Value, int] = {}
         self._params: dict[int, Index] = {}
         self._generic: dict[Atom, Atom] = {}
+        self._sized = Sized(space.sizes)
 
     def stores(self) -> None:
         """Pull all outputs."""
@@ -118,7 +119,7 @@ class _Lowering(Pull):
     # Pulling
 
     def pull(self, value: Value, at: Coords, mask: Expr | None) -> Expr:
-        at = tuple([simplified(c, self.space.sizes) for c in at])
+        at = tuple(map(self._sized.simplified, at))
         if any(c.divisions > DIVISIONS for c in at):
             raise NotFused(f"places would take more than {DIVISIONS} divisions to find")
         key = (value, at, mask)

@@ -12,17 +12,17 @@ _ENDLESS = 1 << 62
 
 def simplified(i: Index, sizes: Sequence[int]) -> Index:
     """An equal index with fewer div and mod; dim k runs from 0 up to before ``sizes[k]``."""
-    return _Sized(sizes).simplified(i)
+    return Sized(sizes).simplified(i)
 
 
 def bounds(i: Index, sizes: Sequence[int]) -> tuple[int, int]:
     """The smallest and the largest number it may be, as far as is seen."""
-    return _Sized(sizes).bounds(i)
+    return Sized(sizes).bounds(i)
 
 
-class _Sized:
+class Sized:
     """What is known of indices when dim k runs from 0 up to before ``sizes[k]``. A div or mod, which may be in many
-    places of an index, is looked at once."""
+    places of one index and of others, is looked at once."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = sizes

@@ -87,6 +87,15 @@ def _batch_norms() -> tuple[Rule, ...]:
     return tuple(found)
 
 
+def _scaled_and_shifted(normalised: str, rank: int) -> list[str]:
+    """Lines that multiply by a weight and add a bias, one for each channel (dim 1): ``y``."""
+    lines, weight, bias = [], "w", "b"
+    for step in range(rank - 2):
+        lines += [f"w_{step} = unsqueeze({weight}, last)", f"b_{step} = unsqueeze({bias}, last)"]
+        weight, bias = f"w_{step}", f"b_{step}"
+    return [*lines, f"s = mul({normalised}, {weight})", f"y = add(s, {bias}, one)"]
+
+
 def _batch_statistics() -> tuple[Rule, ...]:
     """By the mean and spread of the batch itself, where no running ones are kept."""
     found = []
@@ -97,11 +106,7 @@ def _batch_statistics() -> tuple[Rule, ...]:
             lines.append(_NORMALISED.replace(" last = -1\n d = list(last)\n", ""))
             lines.append(f"{'n' if affine else 'y'} = mul(c, r)")
             if affine:
-                weight, bias = "w", "b"
-                for step in range(rank - 2):
-                    lines += [f"w_{step} = unsqueeze({weight}, last)", f"b_{step} = unsqueeze({bias}, last)"]
-                    weight, bias = f"w_{step}", f"b_{step}"
-                lines += [f"s = mul(n, {weight})", f"y = add(s, {bias}, one)"]
+                lines += _scaled_and_shifted("n", rank)
             conditions: list[Unless] = [wide("x", *(("w", "b") if affine else ())), has_rank("x", rank)]
             conditions += [has_elements("x"), equals("training", True), is_none("mean", "var")]
             conditions.append(is_given("w", "b") if affine else is_none("w", "b"))
@@ -124,11 +129,7 @@ def _group_norms(op: str, inputs: str, groups: str, *conditions: Unless) -> tupl
             lines = ["last = -1", start, norm.replace("last = -1\n", ""), "z = mul(c, r)"]
             lines.append(f"{'h' if affine else 'y'} = reshape(z, back)")
             if affine:
-                weight, bias = "w", "b"
-                for step in range(rank - 2):
-                    lines += [f"w_{step} = unsqueeze({weight}, last)", f"b_{step} = unsqueeze({bias}, last)"]
-                    weight, bias = f"w_{step}", f"b_{step}"
-                lines += [f"s = mul(h, {weight})", f"y = add(s, {bias}, one)"]
+                lines += _scaled_and_shifted("h", rank)
             checks: list[Unless] = [wide("x", *(("w", "b") if affine else ())), has_rank("x", rank), has_elements("x")]
             checks.append(is_given("w", "b") if affine else is_none("w", "b"))
             found.append(parts(op, inputs, "\n".join(lines), *checks, *conditions))
